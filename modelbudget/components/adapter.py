@@ -29,11 +29,10 @@ from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.architecture.layer_pattern import instances
 from modelbudget.components import adapter_products
-from modelbudget.operations.elementwise import add, dropout, mul, to
+from modelbudget.operations.elementwise import add, dropout
 from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
 from modelbudget.operations.products import baddbmm, mm
 from modelbudget.operations.tape import Active, Base, Tensor, empty
-from modelbudget.operations.views import permute, view
 
 
 class WeightChange:
@@ -61,11 +60,11 @@ class WeightChange:
     def _terms(self) -> tuple[Tensor, ...]:
         dtype, shape = self.weight.dtype, self.weight.shape
         if len(shape) == 2:
-            return (to(mul(mm(self.up, self.down), 2.0), dtype),)
+            return ((mm(self.up, self.down) * 2.0).to(dtype),)
         n, d_out, d_in = shape
-        down = view(self.down, (n, self.rank, d_in))
-        up = permute(view(self.up, (d_out, self.rank, n)), [2, 0, 1])
-        return to(up, dtype), to(down, dtype)
+        down = self.down.view((n, self.rank, d_in))
+        up = self.up.view((d_out, self.rank, n)).permute([2, 0, 1])
+        return up.to(dtype), down.to(dtype)
 
     def _sum(self) -> Tensor:
         if len(self.weight.shape) == 2:

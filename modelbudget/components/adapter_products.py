@@ -14,18 +14,7 @@ from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import (
-    add,
-    clamp,
-    clone,
     clone_contiguous,
-    cos,
-    div,
-    exp,
-    mul,
-    neg,
-    sin,
-    sub,
-    to,
     without_gradient,
 )  # fmt: skip
 from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
@@ -34,21 +23,13 @@ from modelbudget.operations.joining import repeat, stack
 from modelbudget.operations.memory_layout import is_contiguous, is_unit
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.products import bmm, linear, matmul, mm
-from modelbudget.operations.reductions import norm, sum_over, vector_norm
+from modelbudget.operations.products import bmm, linear, mm
+from modelbudget.operations.reductions import norm, vector_norm
 from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Base, Tensor, empty, view_of
 from modelbudget.operations.views import (
-    chunk,
-    flatten,
-    narrow,
     repeat_interleave,
-    reshape,
-    select,
-    t,
-    transpose,
     unsafe_view,
-    view,
 )  # fmt: skip
 
 CLONED = ("bnb-4bit", "bnb-4bit-double")
@@ -71,7 +52,7 @@ class Layer(NamedTuple):
         """Return the result of the base, of which PEFT copies that of some formats."""
         result = self.base.forward(x)
         is_copied = self.base.is_stored and self.r.weights in CLONED
-        return clone(result) if is_copied else result
+        return result.clone() if is_copied else result
 
 
 @operation
@@ -87,7 +68,7 @@ def add_in_place(x: Tensor, y: Tensor, factor: float = 1.0, is_view: bool = Fals
     def gradients(_, g):
         of_x = clone_contiguous(g) if is_view else g
         of_y = clone_contiguous(g) if is_view else g
-        return (of_x if wants_x else None), (of_y if factor == 1.0 else mul(of_y, factor))
+        return (of_x if wants_x else None), (of_y if factor == 1.0 else of_y * factor)
 
     z = finish_node(node, view_of(x, x.shape, x.strides), gradients)
     if not is_view:
@@ -106,12 +87,12 @@ def low_rank(layer: Layer, down, up) -> Callable:
     def forward(x):
         result = layer.result(x)
         dtype = result.dtype
-        x = to(x, layer.dtype)
+        x = x.to(layer.dtype)
         if layer.base.is_stored:
-            product = to(mul(linear(linear(layer.drop(x), down), up), 2.0), dtype)
-            return add(result, product)
-        result = add(result, mul(linear(linear(layer.drop(x), down), up), 2.0))
-        return to(result, dtype)
+            product = (linear(linear(layer.drop(x), down), up) * 2.0).to(dtype)
+            return result + product
+        result = result + linear(linear(layer.drop(x), down), up) * 2.0
+        return result.to(dtype)
 
     return forward
 
@@ -125,35 +106,35 @@ def weight_decomposed(layer: Layer, down, up, magnitude) -> Callable:
     def forward(x):
         result = layer.result(x)
         dtype = result.dtype
-        x = to(x, layer.dtype)
+        x = x.to(layer.dtype)
         result = with_change(x, result)
-        return to(result, dtype)
+        return result.to(dtype)
 
     def with_change(x, result):
         base_result = result
         if layer.r.adapter_dropout:
             x, base_result = layer.drop(x), None
-        return add(result, decomposed(x, base_result))
+        return result + decomposed(x, base_result)
 
     def decomposed(x, base_result):
         lora_weight = of_eye()
         weight = dequantised(base.weight, base.before_copy) if base.is_stored else base.weight
-        weight = to(weight, x.dtype)
+        weight = weight.to(x.dtype)
         norm = norm_of(weight, lora_weight.detach())
-        scale = view(div(magnitude, norm), (1, base.d_out))
+        scale = (magnitude / norm).view((1, base.d_out))
         product = linear(linear(x, down), up)
         if base_result is None:
             base_result = linear(x, weight)
         elif base.bias is not None:
-            base_result = sub(base_result, base.bias)
-        return add(mul(sub(scale, 1.0), base_result), mul(mul(scale, product), 2.0))
+            base_result = base_result - base.bias
+        return (scale - 1.0) * base_result + scale * product * 2.0
 
     def of_eye():
         eye = empty((base.d_in, base.d_in), layer.dtype)
-        return t(linear(linear(eye, down), up))
+        return linear(linear(eye, down), up).t()
 
     def norm_of(weight, lora_weight):
-        weight = add(weight, mul(lora_weight, 2.0))
+        weight = weight + lora_weight * 2.0
         return vector_norm(weight)
 
     return forward
@@ -165,11 +146,11 @@ def vectors_of_shared(layer: Layer, of_rank, of_output) -> Callable:
     def forward(x):
         before, result = x.dtype, layer.result(x)
         dtype = result.dtype
-        down = narrow(layer.shared["vera_A"], 1, layer.base.d_in)
-        up = narrow(layer.shared["vera_B"], 0, layer.base.d_out)
-        x = to(x, layer.dtype)
-        result = add(result, mul(of_output, linear(mul(of_rank, linear(layer.drop(x), down)), up)))
-        return to(to(result, dtype), before)
+        down = layer.shared["vera_A"].narrow(1, layer.base.d_in)
+        up = layer.shared["vera_B"].narrow(0, layer.base.d_out)
+        x = x.to(layer.dtype)
+        result = result + of_output * linear(of_rank * linear(layer.drop(x), down), up)
+        return result.to(dtype).to(before)
 
     return forward
 
@@ -184,12 +165,12 @@ def _with_change(layer: Layer, change_of_weight: Callable) -> Callable:
 
     def forward(x):
         dtype, result = x.dtype, layer.base.forward(x)
-        result = add(result, product(x))
-        return to(result, dtype)
+        result = result + product(x)
+        return result.to(dtype)
 
     def product(x):
         change = change_of_weight()
-        return linear(to(x, change.dtype), change)
+        return linear(x.to(change.dtype), change)
 
     return forward
 
@@ -198,13 +179,13 @@ def scaled(layer: Layer, vector) -> Callable:
     """(IA)³."""
 
     def forward(x):
-        before, scale = x.dtype, mul(flatten(vector), 1.0)
+        before, scale = x.dtype, vector.flatten() * 1.0
         if layer.base.name == "down":
-            x = to(x, vector.dtype)
-            inner = to(mul(x, scale), before)
+            x = x.to(vector.dtype)
+            inner = (x * scale).to(before)
             return layer.base.forward(inner)
         result = layer.base.forward(x)
-        return to(mul(result, scale), result.dtype)
+        return (result * scale).to(result.dtype)
 
     return forward
 
@@ -214,13 +195,13 @@ def singular_values(layer: Layer, lora_a, lora_b, lora_e, ranks) -> Callable:
 
     def forward(x):
         result = layer.base.forward(x)
-        rank = add(ranks, 1e-5)
-        before, x = x, to(x, layer.dtype)
+        rank = ranks + 1e-5
+        before, x = x, x.to(layer.dtype)
         return add_to_result(
             layer.base,
             before,
             result,
-            div(mul(matmul(matmul(layer.drop(x), t(mul(lora_a, lora_e))), t(lora_b)), 2.0), rank),
+            (layer.drop(x) @ (lora_a * lora_e).t() @ lora_b.t()) * 2.0 / rank,
         )
 
     return forward
@@ -232,12 +213,12 @@ def hadamard_of_weight(layer: Layer, down, up) -> Callable:
     def forward(x):
         result = layer.base.forward(x)
         dtype = result.dtype
-        product = mm(t(down), t(up))
-        x = to(x, layer.dtype)
+        product = mm(down.t(), up.t())
+        x = x.to(layer.dtype)
         dropped = layer.drop(x)
-        change = linear(dropped, mul(layer.base.weight, t(product)))
-        result = add(result, change)
-        return to(result, dtype)
+        change = linear(dropped, layer.base.weight * product.t())
+        result = result + change
+        return result.to(dtype)
 
     return forward
 
@@ -251,14 +232,14 @@ def normalised(layer: Layer, down, up, strength, norm_of_columns) -> Callable:
         change = without_gradient(result)  # zeros
         change = change.detach()
         dropped = layer.drop(x)
-        h = linear(mul(dropped, norm_of_columns), down)
-        of_rows, of_columns = clamp(norm(down, 1)), clamp(norm(up, 0))
-        scaling = div(div(strength, 2.0), mul(of_rows, of_columns))
-        h = mul(h, scaling)
+        h = linear(dropped * norm_of_columns, down)
+        of_rows, of_columns = norm(down, 1).clamp(), norm(up, 0).clamp()
+        scaling = strength / 2.0 / (of_rows * of_columns)
+        h = h * scaling
         h = linear(h, up)
         change = add_in_place(change, h)
-        result = add(result, to(change, result.dtype))
-        return to(result, before)
+        result = result + change.to(result.dtype)
+        return result.to(before)
 
     return forward
 
@@ -268,17 +249,17 @@ def sampled_vectors_of_shared(layer: Layer, of_rank, of_output) -> Callable:
 
     def forward(x):
         before, result = x.dtype, layer.base.forward(x)
-        down = narrow(layer.shared["pvera_A"], 1, layer.base.d_in)
-        up = narrow(layer.shared["pvera_B"], 0, layer.base.d_out)
-        x = to(x, layer.dtype)
-        mean, log_variance = chunk(mul(of_rank, linear(layer.drop(x), down)), 2)
-        result = add(result, mul(of_output, linear(sampled(mean, log_variance), up)))
-        return to(result, before)
+        down = layer.shared["pvera_A"].narrow(1, layer.base.d_in)
+        up = layer.shared["pvera_B"].narrow(0, layer.base.d_out)
+        x = x.to(layer.dtype)
+        mean, log_variance = (of_rank * linear(layer.drop(x), down)).chunk(2)
+        result = result + of_output * linear(sampled(mean, log_variance), up)
+        return result.to(before)
 
     def sampled(mean, log_variance):
-        deviation = exp(mul(log_variance, 0.5))
+        deviation = (log_variance * 0.5).exp()
         noise = without_gradient(deviation)
-        return add(mean, mul(noise, deviation))
+        return mean + noise * deviation
 
     return forward
 
@@ -287,15 +268,15 @@ def kronecker(layer: Layer, w1, w2_a, w2_b) -> Callable:
     """LoKr, with a whole first factor."""
 
     def weight():
-        w2 = matmul(w2_a, w2_b)
+        w2 = w2_a @ w2_b
         change = of_factors(w2)
-        return view(change, (layer.base.d_out, layer.base.d_in))
+        return change.view((layer.base.d_out, layer.base.d_in))
 
     def of_factors(w2):
         (n, m), (rows, columns) = w1.shape, w2.shape
-        change = mul(unsafe_view(w1, (n, 1, m, 1)), unsafe_view(w2, (1, rows, 1, columns)))
+        change = unsafe_view(w1, (n, 1, m, 1)) * unsafe_view(w2, (1, rows, 1, columns))
         change = unsafe_view(change, (n * rows, m * columns))
-        return mul(change, 2.0)
+        return change * 2.0
 
     return _with_change(layer, weight)
 
@@ -307,16 +288,16 @@ def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:
 
     def forward(x):
         before = x.dtype
-        x = to(x, layer.dtype)
+        x = x.to(layer.dtype)
         x = rotate(x)
-        result = layer.base.forward(to(x, before))
-        return to(result, before)
+        result = layer.base.forward(x.to(before))
+        return result.to(before)
 
     def rotate(x):
         rotation = cayley()
-        blocks = reshape(x, (*x.shape[:-1], n_block, size))
+        blocks = x.reshape((*x.shape[:-1], n_block, size))
         turned = einsum("abrk,rkc->abrc", blocks, rotation)
-        return reshape(turned, x.shape)
+        return turned.reshape(x.shape)
 
     def cayley():
         skew = skew_symmetric()
@@ -333,7 +314,7 @@ def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:
     def skew_symmetric():
         matrix = empty((n_block, size, size), layer.dtype)
         matrix = with_numbers(matrix, vectors, rows, columns)
-        return sub(matrix, transpose(matrix, -2, -1))
+        return matrix - matrix.transpose(-2, -1)
 
     return forward
 
@@ -352,7 +333,7 @@ def with_numbers(matrix: Tensor, numbers: Tensor, *places: Tensor) -> Tensor:
     def gradients(_, g):
         of_numbers = empty(shape, dtype)
         has_one_row = len(shape) > 1 and is_unit(shape[0])
-        return sum_over(of_numbers, [0], keepdim=True) if has_one_row else of_numbers
+        return of_numbers.sum([0], keepdim=True) if has_one_row else of_numbers
 
     return finish_node(node, y, gradients)
 
@@ -364,10 +345,10 @@ def summed_shards(layer: Layer, block) -> Callable:
         before = x.dtype
         result = layer.base.forward(x)
         r = block.shape[0]
-        x = to(x, layer.dtype)
+        x = x.to(layer.dtype)
         shards = (*x.shape[:-1], layer.base.d_in // r, r)
-        result = add(result, matmul(sum_over(reshape(layer.drop(x), shards), [-2]), block))
-        return to(result, before)
+        result = result + layer.drop(x).reshape(shards).sum([-2]) @ block
+        return result.to(before)
 
     return forward
 
@@ -378,26 +359,26 @@ def rotated_pairs(layer: Layer, theta, alpha) -> Callable:
     def forward(x):
         result = layer.base.forward(x)
         dtype = result.dtype
-        result = to(result, layer.dtype)
+        result = result.to(layer.dtype)
         result = rotated(result)
-        return to(result, dtype)
+        return result.to(dtype)
 
     def columns():
         angle, size = pairs(theta), pairs(alpha)
-        cosine, sine = cos(angle), sin(angle)
-        first = mul(size, cosine)
-        second = mul(size, sine)
+        cosine, sine = angle.cos(), angle.sin()
+        first = size * cosine
+        second = size * sine
         return first, second
 
     def pairs(x):
-        return flatten(repeat_interleave(reshape(x, (x.shape[0], 1)), 2, 0))
+        return repeat_interleave(x.reshape((x.shape[0], 1)), 2, 0).flatten()
 
     def rotated(x):
         first, second = columns()
-        groups = reshape(x, (x.numel() // 2, 2, 1))
-        x1, x2 = select(groups, 1), select(groups, 1)
-        half = reshape(stack((neg(x2), x1), 1), x.shape)
-        return add(mul(x, first), mul(half, second))
+        groups = x.reshape((x.numel() // 2, 2, 1))
+        x1, x2 = groups.select(1), groups.select(1)
+        half = stack((-x2, x1), 1).reshape(x.shape)
+        return x * first + half * second
 
     return forward
 
@@ -411,21 +392,21 @@ def reflected(layer: Layer, vectors) -> Callable:
         before = x.dtype
         weight = empty((d_in, d_in), "float32")  # the identity
         change = reflections()
-        weight = mm(to(weight, change.dtype), change)
+        weight = mm(weight.to(change.dtype), change)
         original = base.weight.detach()
-        original = to(original, weight.dtype)
+        original = original.to(weight.dtype)
         weight = mm(original, weight)
-        bias = None if base.bias is None else to(base.bias, weight.dtype)
-        x = to(x, weight.dtype)
+        bias = None if base.bias is None else base.bias.to(weight.dtype)
+        x = x.to(weight.dtype)
         result = linear(x, weight, bias)
-        return to(result, before)
+        return result.to(before)
 
     def reflections():
-        units = div(vectors, norm(vectors, 0))
+        units = vectors / norm(vectors, 0)
         weight = empty((d_in, d_in), layer.dtype)
         for _ in range(rank):
-            unit = view(select(units, 1), (d_in, 1))
-            weight = sub(weight, mm(mm(mul(weight, 2.0), unit), t(unit)))
+            unit = units.select(1).view((d_in, 1))
+            weight = weight - mm(mm(weight * 2.0, unit), unit.t())
         return weight
 
     return forward
@@ -437,16 +418,16 @@ def spectrum_of_weight(layer: Layer, spectrum) -> Callable:
     def forward(x):
         before, result = x.dtype, layer.base.forward(x)
         change = weight()
-        x = to(x, change.dtype)
-        result = add(result, linear(x, change))
-        return to(result, before)
+        x = x.to(change.dtype)
+        result = result + linear(x, change)
+        return result.to(before)
 
     def weight():
         places = empty((2, spectrum.shape[0]), "int64")
         dense = empty((layer.base.d_out, layer.base.d_in), "float32")
-        dense = with_numbers(dense, to(spectrum, "float32"), places)
-        change = mul(real(transformed_matrix(dense)), 2.0)
-        return to(change, spectrum.dtype)
+        dense = with_numbers(dense, spectrum.to("float32"), places)
+        change = real(transformed_matrix(dense)) * 2.0
+        return change.to(spectrum.dtype)
 
     return forward
 
@@ -456,10 +437,10 @@ def circulant(layer: Layer, kernel) -> Callable:
 
     def forward(x):
         before, result = x.dtype, layer.base.forward(x)
-        states, x = x, to(x, "float32")
-        numbers = to(kernel, "float32")
-        x = div(circular_convolution(x, numbers), 2.0)
-        result = add_to_result(layer.base, states, result, to(x, result.dtype))
-        return to(result, before)
+        states, x = x, x.to("float32")
+        numbers = kernel.to("float32")
+        x = circular_convolution(x, numbers) / 2.0
+        result = add_to_result(layer.base, states, result, x.to(result.dtype))
+        return result.to(before)
 
     return forward

@@ -9,13 +9,12 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.common.attributes import with_attributes
 from modelbudget.components.embedding import table_program
-from modelbudget.operations.elementwise import add, compare, mul, without_gradient
+from modelbudget.operations.elementwise import compare, without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import linear, matmul
+from modelbudget.operations.products import linear
 from modelbudget.operations.reductions import log_softmax
-from modelbudget.operations.views import narrow, unsqueeze
 
 Cutoff = Annotated[Size, Field(description="tokens before the next cluster; 0 when not adaptive")]
 
@@ -91,8 +90,8 @@ def input_program(a: Fields, r: Run):
             y = table(without_gradient(without_gradient(tokens)))
             if projections:
                 y = projections[i](y)
-            weighted = mul(y, unsqueeze(is_inside, -1))
-            x = add(weighted, 0.0) if x is None else add(x, weighted)
+            weighted = y * is_inside.unsqueeze(-1)
+            x = weighted + 0.0 if x is None else x + weighted
             del weighted
         return x
 
@@ -135,16 +134,16 @@ def head_program(a: Fields, r: Run, tables: list, projections: list):
         if cluster is None:
             return log_softmax(first)
         first = log_softmax(cat((first, cluster(x))))
-        common = narrow(first, -1, first.shape[-1] - n_rare)
-        rare = narrow(first, -1, n_rare, is_first=False)
+        common = first.narrow(-1, first.shape[-1] - n_rare)
+        rare = first.narrow(-1, n_rare, is_first=False)
         within = [log_softmax(scores(i + 1, x)) for i in range(n_rare)]
-        columns = (narrow(rare, -1, 1, is_first=n_rare == 1) for _ in within)
-        return cat((common, *(add(column, of) for column, of in zip(columns, within, strict=True))))
+        columns = (rare.narrow(-1, 1, is_first=n_rare == 1) for _ in within)
+        return cat((common, *(column + of for column, of in zip(columns, within, strict=True))))
 
     def scores(i, x):
         """Return those of the words of a cluster, (batch, length, words)."""
         if a.projected:
-            x = matmul(x, matrices[i])
+            x = x @ matrices[i]
         return words[i](x)
 
     return forward

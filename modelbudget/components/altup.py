@@ -12,13 +12,9 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.common.attributes import with_attributes
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
-from modelbudget.operations.elementwise import add, clamp, div, mul, power, sqrt, sub, tanh
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import parameter
-from modelbudget.operations.products import matmul
-from modelbudget.operations.reductions import mean
-from modelbudget.operations.views import permute, select, transpose, unbind, unflatten, unsqueeze
 
 
 class AltUpFields(Architecture):
@@ -52,20 +48,20 @@ def program(a: Fields, r: Run):
     norm_ = norm.make("norm", a, r)
 
     def chosen(x):
-        return tanh(modalities(div(norm_(x), 2.0)))
+        return modalities(norm_(x) / 2.0).tanh()
 
     def forward(streams):
-        coefficients = prediction(chosen(select(streams, 0)))
-        coefficients = transpose(unflatten(coefficients, 2, (n, n)), 2, 3)
-        predicted = matmul(permute(streams, (1, 2, 3, 0)), coefficients)
-        return add(permute(predicted, (3, 0, 1, 2)), streams)
+        coefficients = prediction(chosen(streams.select(0)))
+        coefficients = coefficients.unflatten(2, (n, n)).transpose(2, 3)
+        predicted = streams.permute((1, 2, 3, 0)) @ coefficients
+        return predicted.permute((3, 0, 1, 2)) + streams
 
     def correct(predicted, computed):
         """Correct all streams by what a layer computed of the first."""
-        coefficients = add(correction(chosen(computed)), 1.0)
-        innovation = unsqueeze(sub(computed, select(predicted, 0)), 0)
-        coefficients = unsqueeze(permute(coefficients, (2, 0, 1)), -1)
-        return add(predicted, mul(innovation, coefficients))
+        coefficients = correction(chosen(computed)) + 1.0
+        innovation = (computed - predicted.select(0)).unsqueeze(0)
+        coefficients = coefficients.permute((2, 0, 1)).unsqueeze(-1)
+        return predicted + innovation * coefficients
 
     return with_attributes(forward, correct=correct, scale=scale)
 
@@ -81,14 +77,14 @@ def streams_program(a: Fields):
         return stack((x, *(_like(projection(x), x) for projection in expand)))
 
     def end(streams):
-        first, *more = unbind(streams)
+        first, *more = streams.unbind()
         projected = (_like(projection(x), first) for projection, x in zip(merge, more, strict=True))
-        return mean(stack((first, *projected)), [0])
+        return stack((first, *projected)).mean([0])
 
     return with_attributes(forward, end=end)
 
 
 def _like(x, reference):
     """Return vectors with the magnitude of others."""
-    wanted, square = (mean(power(y, 2), [-1], keepdim=True) for y in (reference, x))
-    return div(mul(x, sqrt(wanted)), sqrt(clamp(square)))
+    wanted, square = ((y**2).mean([-1], keepdim=True) for y in (reference, x))
+    return x * wanted.sqrt() / square.clamp().sqrt()

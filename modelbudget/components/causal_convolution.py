@@ -4,7 +4,6 @@ from modelbudget.components import recurrent_state
 from modelbudget.operations.convolution import conv1d
 from modelbudget.operations.joining import cat, pad
 from modelbudget.operations.part import parameter
-from modelbudget.operations.views import narrow, transpose
 
 
 def program(n_channel, span, has_bias: bool = True):
@@ -14,13 +13,13 @@ def program(n_channel, span, has_bias: bool = True):
     cache = recurrent_state.declare((n_channel, span))
 
     def forward(x):
-        x = transpose(x, 1, 2)
+        x = x.transpose(1, 2)
         batch, _, length = x.shape
         if cache is None:
             padded = (batch, n_channel, length + span - 1)
-            return transpose(conv1d(pad(x, padded), weight, bias), 1, 2)
+            return conv1d(pad(x, padded), weight, bias).transpose(1, 2)
         seen = cat((cache.tensors[0], x))
-        seen_by_new = narrow(seen, -1, length + span - 1, is_first=False)
-        return transpose(conv1d(seen_by_new, weight, bias), 1, 2)
+        seen_by_new = seen.narrow(-1, length + span - 1, is_first=False)
+        return conv1d(seen_by_new, weight, bias).transpose(1, 2)
 
     return forward

@@ -8,12 +8,9 @@ from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components.embedding import table_program
 from modelbudget.operations.convolution import conv1d
-from modelbudget.operations.elementwise import add, mul, one_minus, relu, sigmoid
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.reductions import amax
-from modelbudget.operations.views import flatten, transpose, unflatten
 
 
 class CharacterInputFields(Architecture):
@@ -56,11 +53,11 @@ def program(a: Fields):
 
     def forward(characters):
         batch, length, _ = characters.shape
-        letters = transpose(character(flatten(characters, 0, 1)), 1, 2)
-        x = cat([amax(relu(each(letters))) for each in filters])
+        letters = character(characters.flatten(0, 1)).transpose(1, 2)
+        x = cat([each(letters).relu().amax() for each in filters])
         for layer in highways:
             x = layer(x)
-        return unflatten(projection(x), 0, (batch, length))
+        return projection(x).unflatten(0, (batch, length))
 
     return forward
 
@@ -77,7 +74,7 @@ def highway(width):
     transform = make_linear("transform", width, width, bias=True)
 
     def forward(x):
-        gate = sigmoid(gate_of(x))
-        return add(mul(gate, relu(transform(x))), mul(one_minus(gate), x))
+        gate = gate_of(x).sigmoid()
+        return gate * transform(x).relu() + (1 - gate) * x
 
     return forward

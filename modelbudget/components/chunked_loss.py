@@ -6,12 +6,10 @@ backward pass begins, the gradients of the head and of the states it reads are t
 
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.autograd import backward, finish_node, make_leaf, start_node
-from modelbudget.operations.elementwise import add, div, to
 from modelbudget.operations.losses import cross_entropy
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.tape import Tensor as ProgramTensor
-from modelbudget.operations.views import chunk, flatten
 
 
 def program(model, r: Run, tokens: ProgramTensor, targets: ProgramTensor) -> ProgramTensor:
@@ -19,23 +17,23 @@ def program(model, r: Run, tokens: ProgramTensor, targets: ProgramTensor) -> Pro
     states = model.states(tokens)
     gradient = empty(states.shape, at_least_float32(states.dtype))
     loss, logits = empty((), gradient.dtype), None
-    flat_states, flat_gradient = flatten(states.detach(), 0, 1), flatten(gradient.detach(), 0, 1)
-    xs, gradients = chunk(flat_states, r.loss_chunks, 0), chunk(flat_gradient, r.loss_chunks, 0)
-    labels_of = chunk(flatten(targets, 0, 1), r.loss_chunks, 0)
+    flat_states, flat_gradient = states.detach().flatten(0, 1), gradient.detach().flatten(0, 1)
+    xs, gradients = flat_states.chunk(r.loss_chunks, 0), flat_gradient.chunk(r.loss_chunks, 0)
+    labels_of = targets.flatten(0, 1).chunk(r.loss_chunks, 0)
     chunks, sharded = zip(xs, gradients, labels_of, strict=True), Active.tape.sharded
     for x, _gradient, labels in chunks if sharded is None else sharded.chunks_of_head([*chunks]):
         logits = model.head(make_leaf(x))
         loss_of, logits = _loss_of(logits, labels, r), logits if r.outputs == "kept" else None
-        loss_of = div(loss_of, 1.0)
+        loss_of = loss_of / 1.0
         backward((loss_of, empty((), loss_of.dtype)))
         x.grad = x.node = None
-        loss = add(loss, loss_of.detach())
-    return _with_gradient(states, to(gradient, states.dtype), loss)
+        loss = loss + loss_of.detach()
+    return _with_gradient(states, gradient.to(states.dtype), loss)
 
 
 def _loss_of(logits: ProgramTensor, labels: ProgramTensor, r: Run) -> ProgramTensor:
     if r.loss_dtype == "float32":
-        logits = to(logits, at_least_float32(logits.dtype))
+        logits = logits.to(at_least_float32(logits.dtype))
     return cross_entropy(logits, labels)
 
 

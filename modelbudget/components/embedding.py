@@ -10,7 +10,7 @@ from modelbudget.common.attributes import with_attributes
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
 from modelbudget.operations.autograd import make_leaf
-from modelbudget.operations.elementwise import add, div, mul, tanh, to, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.joining import embedding as take_rows
 from modelbudget.operations.linear_layer import (
     make_linear,
@@ -162,7 +162,7 @@ def program(a: Fields, r: Run):
         """Compute the states; `held` receives what they are the sum of, and their positions."""
         x = token_table(tokens)
         if scale_buffer is not None:
-            x = mul(x, scale_buffer)
+            x = x * scale_buffer
         x = as_leaf(r, x)
         if projection is not None:
             x = projection(x)
@@ -174,7 +174,7 @@ def program(a: Fields, r: Run):
             summands.append(sinusoids(length, a.d_model, x.dtype))
         if held is not None:
             held += [*summands, places]
-        return x if len(summands) == 1 else add(x, summands[1])
+        return x if len(summands) == 1 else x + summands[1]
 
     def bias(x):
         """Return the bias of all layers' attention scores: (n_head, queries, keys), or None."""
@@ -182,10 +182,10 @@ def program(a: Fields, r: Run):
         n_key = length if of_caches is None else of_caches[1]
         if a.position == "alibi":
             bias = alibi(a.n_head, length, x.dtype, n_key)
-            return add(bias, causal_bias(length, x.dtype, n_key=n_key))
+            return bias + causal_bias(length, x.dtype, n_key=n_key)
         if a.position == "buckets":
             bias = bias_of_buckets(length, n_key)
-            return add(bias, causal_bias(length, x.dtype, n_key=n_key))
+            return bias + causal_bias(length, x.dtype, n_key=n_key)
         return None
 
     return with_attributes(forward, token=token_table.weight, bias=bias)
@@ -233,7 +233,7 @@ def vocabulary_program(r: Run, n, width):
 
     def forward(places):
         if r.vocabulary_dtype != "int8":
-            return to(take_rows(weight, places), r.dtype)
+            return take_rows(weight, places).to(r.dtype)
         table, zero_points = empty((n, width)), empty((n, 1))
         table = empty((n, width))  # less the zero points
         del zero_points
@@ -274,14 +274,14 @@ def head_program(a: Fields, r: Run, token: ProgramTensor, width=None):
         if projection is not None:
             x = projection(x)
         if is_cast and not is_stored:
-            cast = None if bias is None else to(bias, weight.dtype)
-            logits = product(to(x, weight.dtype), weight, cast)
+            cast = None if bias is None else bias.to(weight.dtype)
+            logits = product(x.to(weight.dtype), weight, cast)
         else:
             logits = product(x, weight, bias)
         if r.logit_cap == "tanh":
-            logits = div(logits, 30.0)
-            logits = tanh(logits)
-            logits = mul(logits, 30.0)
+            logits = logits / 30.0
+            logits = logits.tanh()
+            logits = logits * 30.0
         return logits
 
     is_product = (

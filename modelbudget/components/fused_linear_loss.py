@@ -10,9 +10,7 @@ from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.elementwise import compare
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NotComputedError
-from modelbudget.operations.reductions import sum_over
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import flatten
 
 
 def rows_of_chunk(n, d_model, n_vocab):
@@ -31,7 +29,7 @@ def program(model, tokens: Tensor, targets: Tensor) -> Tensor:
     if not model.head.is_product:
         raise NotComputedError("loss_kernel: fused_linear: a head with more than one matrix")
     states = model.states(tokens)
-    return fused_linear_loss(flatten(states, 0, 1), model.head.weight, flatten(targets, 0, 1))
+    return fused_linear_loss(states.flatten(0, 1), model.head.weight, targets.flatten(0, 1))
 
 
 @operation
@@ -47,7 +45,7 @@ def fused_linear_loss(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     logits = empty((rows_of_chunk(n, d_model, n_vocab), n_vocab), x.dtype)
     Active.tape.count_flops((2 + wants_weight) * 2 * n * d_model * n_vocab)
     del logits
-    loss = sum_over(losses, [0])
+    loss = losses.sum([0])
 
     def gradients(saved, g):
         scalar = empty((), "float32")  # with which the gradient of the loss is compared

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.joining import cat
 from modelbudget.operations.tape import BYTES, Active, Tensor, empty, product, view_of
-from modelbudget.operations.views import narrow
 
 
 def declare(r: Run, widths, window=0, length=None) -> "Cache | None":
@@ -41,7 +40,7 @@ class Cache:
         self.length += n_new
         if self.window and self.length > self.window:
             return self.tensors if n_new == 1 else list(new)
-        return [narrow(tensor, 2, self.length) for tensor in self.tensors]
+        return [tensor.narrow(2, self.length) for tensor in self.tensors]
 
     def forget_last(self) -> None:
         """Let the last token come again."""
@@ -92,4 +91,4 @@ class GrowingCache(Cache):
     def _read_next(self, x: Tensor) -> Tensor:
         if not self.window:
             return x
-        return narrow(x, 2, min(self.length, self.window - 1), is_first=False)
+        return x.narrow(2, min(self.length, self.window - 1), is_first=False)

@@ -9,7 +9,6 @@ from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm
 from modelbudget.memory.parameter_tensors import Tensor, matrix
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.linear_layer import make_linear
 
 
@@ -32,4 +31,4 @@ def program(a: Fields, r: Run):
     down = make_linear("down", a.d_model, a.d_laurel)
     up = make_linear("up", a.d_laurel, a.d_model)
     norm_ = norm.make("norm", a, r)
-    return lambda x: add(x, norm_(up(down(x))))
+    return lambda x: x + norm_(up(down(x)))

@@ -5,7 +5,7 @@ from modelbudget.components import norm
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.activation_checkpoint import checkpoint, every_second_product
-from modelbudget.operations.elementwise import add, dropout
+from modelbudget.operations.elementwise import dropout
 from modelbudget.operations.part import NoProgramError, Part, make_part
 
 
@@ -36,23 +36,24 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
             for_mixer = for_mlp = norms["shared"](x)
         else:
             for_mixer, for_mlp = norms[mixer_name](x), norms[mlp_name](x)
-        return add(
-            add(x, drop(run(mixer_name, for_mixer, *positions))),
-            drop(run(mlp_name, for_mlp, *positions)),
+        return (
+            x
+            + drop(run(mixer_name, for_mixer, *positions))
+            + drop(run(mlp_name, for_mlp, *positions))
         )
 
     def with_part(name, x, *positions):
         """Return the residual sum with one part, with norms according to `norm_placement`."""
         match a.norm_placement:
             case "pre":
-                return add(x, drop(run(name, norms[name](x), *positions)))
+                return x + drop(run(name, norms[name](x), *positions))
             case "post":
-                return norms[name](add(x, drop(run(name, x, *positions))))
+                return norms[name](x + drop(run(name, x, *positions)))
             case "output":
-                return add(x, norms[name](drop(run(name, x, *positions))))
+                return x + norms[name](drop(run(name, x, *positions)))
             case _:
                 of_output = norms[f"{name}_output"]
-                return add(x, of_output(drop(run(name, norms[name](x), *positions))))
+                return x + of_output(drop(run(name, norms[name](x), *positions)))
 
     def run(name, x, *positions):
         part = parts[name]

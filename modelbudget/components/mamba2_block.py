@@ -6,19 +6,12 @@ from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.elementwise import silu, softplus
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import (
-    flatten,
-    repeat_interleave,
-    split,
-    steps_over,
-    unflatten,
-    unsqueeze,
-)
+from modelbudget.operations.views import repeat_interleave, steps_over
 
 
 class StateSpaceDualFields(Architecture):
@@ -75,19 +68,19 @@ def program(a, r: Run, has_norm: bool = True):
     cache = recurrent_state.declare(shape_of_state, dtype=recurrent_state.dtype_of(r))
 
     def forward(x):
-        gate, x, step = split(input_(x), (a.d_inner, d_convolved, a.n_head))
-        x, write, read = split(silu(convolve(x)), (a.d_inner, d_shared, d_shared))
-        x = unflatten(x, -1, (a.n_head, a.d_head))
+        gate, x, step = input_(x).split((a.d_inner, d_convolved, a.n_head))
+        x, write, read = silu(convolve(x)).split((a.d_inner, d_shared, d_shared))
+        x = x.unflatten(-1, (a.n_head, a.d_head))
         write, read = (by_head(y) for y in (write, read))
         batch = x.shape[0]
         state = cache.tensors[0] if cache else empty((batch, *shape_of_state), x.dtype)
-        y, state = _scan(x, softplus(add(step, step_bias)), neg(exp(log_decay)), write, read, state)
-        y = flatten(add(y, mul(unsqueeze(skip, -1), x)), 2)
-        return output(norm(mul(y, silu(gate))))
+        y, state = _scan(x, softplus(step + step_bias), -log_decay.exp(), write, read, state)
+        y = (y + skip.unsqueeze(-1) * x).flatten(2)
+        return output(norm(y * silu(gate)))
 
     def by_head(x):
         """(batch, length, n_group · d_state) to (batch, length, n_head, d_state)."""
-        groups = unflatten(x, -1, (a.n_group, a.d_state))
+        groups = x.unflatten(-1, (a.n_group, a.d_state))
         return repeat_interleave(groups, a.n_head // a.n_group, 2)
 
     return forward
@@ -98,8 +91,8 @@ def _grouped_norm(a, r: Run):
     weight = parameter("weight", a.d_inner)
 
     def forward(x):
-        groups = unflatten(x, -1, (a.n_group, a.d_inner // a.n_group))
-        return mul(flatten(norm.rms_norm(r)(groups, 1, None), -2), weight)
+        groups = x.unflatten(-1, (a.n_group, a.d_inner // a.n_group))
+        return norm.rms_norm(r)(groups, 1, None).flatten(-2) * weight
 
     return forward
 
@@ -110,10 +103,10 @@ def _scan(x, step, decay, write, read, state):
     x (batch, length, n_head, d_head), step (batch, length, n_head), decay (n_head), write and read
     (batch, length, n_head, d_state), state (batch, n_head, d_head, d_state).
     """
-    kept = unsqueeze(unsqueeze(exp(mul(step, decay)), -1), -1)
-    written = mul(unsqueeze(mul(unsqueeze(step, -1), x), -1), unsqueeze(write, 3))
+    kept = (step * decay).exp().unsqueeze(-1).unsqueeze(-1)
+    written = (step.unsqueeze(-1) * x).unsqueeze(-1) * write.unsqueeze(3)
     outputs = []
     for keep, new, out in steps_over(1, kept, written, read):
-        state = add(mul(keep, state), new)
-        outputs.append(einsum("bhds,bhs->bhd", to(state, out.dtype), out))
+        state = keep * state + new
+        outputs.append(einsum("bhds,bhs->bhd", state.to(out.dtype), out))
     return stack(outputs, 1, x.shape[1]), state

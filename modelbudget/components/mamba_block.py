@@ -6,13 +6,13 @@ from modelbudget.components import causal_convolution, norm, recurrent_state
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import add, exp, mul, neg, silu, softplus, to
+from modelbudget.operations.elementwise import silu, softplus
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Active, empty
-from modelbudget.operations.views import chunk, split, steps_over, unsqueeze
+from modelbudget.operations.views import steps_over
 
 
 class MambaFields(Architecture):
@@ -79,19 +79,19 @@ def program(a, r: Run, norms_of_selected=None, n_head=0):
     cache = recurrent_state.declare(shape, dtype=recurrent_state.dtype_of(r))
 
     def forward(x):
-        x, gate = chunk(input_(x), 2)
+        x, gate = input_(x).chunk(2)
         x = silu(convolve(x))
         state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
         y, state = scanned_by_head(x, state) if n_head else scanned(x, state)
-        return output(mul(add(y, mul(skip, x)), silu(gate)))
+        return output((y + skip * x) * silu(gate))
 
     def scanned(x, state):
         step, write, read = selected(x)
-        return _scan(x, softplus(step_of(step)), neg(exp(log_decay)), write, read, state)
+        return _scan(x, softplus(step_of(step)), -log_decay.exp(), write, read, state)
 
     def selected(x):
         """Return the step (low rank), write and read weights of each token."""
-        parts = split(selection(x), sizes)
+        parts = selection(x).split(sizes)
         if a.inner_norm:
             return [norm.rms_norm(r)(y, 1, None) for y in parts]
         if norms is None:
@@ -101,14 +101,14 @@ def program(a, r: Run, norms_of_selected=None, n_head=0):
         return of_step(step), of_write(write), of_read(read)
 
     def scanned_by_head(x, state):
-        decays = chunk(neg(exp(log_decay)), n_head, 0)
-        heads = zip(chunk(x, n_head), decays, chunk(state, n_head, 1), strict=True)
+        decays = (-log_decay.exp()).chunk(n_head, 0)
+        heads = zip(x.chunk(n_head), decays, state.chunk(n_head, 1), strict=True)
         pairs = [scanned_of_head(number, *head) for number, head in enumerate(heads)]
         outputs, states = zip(*pairs, strict=True)
         return cat(outputs), cat(states, 1)
 
     def scanned_of_head(number, x, decay, state):
-        step, write, read = split(selection(x, number, n_head), sizes)
+        step, write, read = selection(x, number, n_head).split(sizes)
         return _scan(x, softplus(step_of(step, number, n_head)), decay, write, read, state)
 
     return forward
@@ -123,8 +123,8 @@ def _linear_of_head(d_in, d_out, has_bias):
     shift = parameter("bias", d_out) if has_bias else None
 
     def forward(x, head, n_head):
-        bias = None if shift is None else chunk(shift, n_head)[head]
-        return linear(x, chunk(weight, n_head, 0)[head], bias)
+        bias = None if shift is None else shift.chunk(n_head)[head]
+        return linear(x, weight.chunk(n_head, 0)[head], bias)
 
     return forward
 
@@ -135,10 +135,10 @@ def _scan(x, step, decay, write, read, state):
     x, step (batch, length, d_inner), decay (d_inner, d_state), write, read (batch, length,
     d_state), state (batch, d_inner, d_state).
     """
-    kept = exp(mul(unsqueeze(step, -1), decay))  # (batch, length, d_inner, d_state)
-    written = mul(unsqueeze(mul(step, x), -1), unsqueeze(write, 2))
+    kept = (step.unsqueeze(-1) * decay).exp()  # (batch, length, d_inner, d_state)
+    written = (step * x).unsqueeze(-1) * write.unsqueeze(2)
     outputs = []
     for keep, new, out in steps_over(1, kept, written, read):
-        state = add(mul(keep, state), new)
-        outputs.append(einsum("bds,bs->bd", to(state, out.dtype), out))
+        state = keep * state + new
+        outputs.append(einsum("bds,bs->bd", state.to(out.dtype), out))
     return stack(outputs, 1, x.shape[1]), state

@@ -8,7 +8,7 @@ from modelbudget.architecture.constraint import Constraint
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.views import flatten, heads_of, transpose
+from modelbudget.operations.views import heads_of
 
 WHOLE_LAYERS = Constraint(
     "recompute in ('none', 'full')",
@@ -82,7 +82,7 @@ def program(a: Fields, r: Run, rotary: bool = False, keeps=0, window=0):
 
     def result(q, k, v, mask, causal):
         x = attend(q, k, v, mask, causal and mask is None)  # live to the end
-        return output(flatten(transpose(x, 1, 2), 2))
+        return output(x.transpose(1, 2).flatten(2))
 
     def by_head(x):
         return heads_of(x, a.n_head, x.shape[2] // a.n_head)

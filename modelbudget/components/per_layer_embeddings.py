@@ -11,11 +11,10 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import embedding, norm
 from modelbudget.components.feed_forward import mlp
 from modelbudget.memory.parameter_tensors import Tensor, matrix
-from modelbudget.operations.elementwise import add, compare, mul
+from modelbudget.operations.elementwise import compare
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import unbind, unflatten
 
 
 class PerLayerInputFields(Architecture):
@@ -52,10 +51,10 @@ def program_of_model(a: Fields, r: Run):
     sizes = a.n_layer, a.d_per_layer
 
     def forward(tokens, x):
-        projected = unflatten(projection(x), 2, sizes)
+        projected = projection(x).unflatten(2, sizes)
         known = _known(tokens)
-        rows = unflatten(token(known), 2, sizes)
-        return unbind(mul(add(norm_(projected), rows), 0.7), 2)
+        rows = token(known).unflatten(2, sizes)
+        return ((norm_(projected) + rows) * 0.7).unbind(2)
 
     return forward
 
@@ -72,4 +71,4 @@ def program_of_layer(a: Fields, r: Run):
     up = make_linear("up", a.d_per_layer, a.d_model)
     norm_ = norm.make("norm", a, r)
     activation = mlp.make_activation(a, r)
-    return lambda x, embedded: norm_(up(mul(activation(gate(x)), embedded)))
+    return lambda x, embedded: norm_(up(activation(gate(x)) * embedded))

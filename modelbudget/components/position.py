@@ -1,18 +1,17 @@
 """Positions except RoPE as programs: sinusoids, and biases added to scores."""
 
 from modelbudget.components import rope
-from modelbudget.operations.elementwise import compare, to, without_gradient
+from modelbudget.operations.elementwise import compare, without_gradient
 from modelbudget.operations.joining import cat, embedding, gather
 from modelbudget.operations.part import parameter
 from modelbudget.operations.tape import Tensor, empty
-from modelbudget.operations.views import expand, narrow, permute
 
 
 def sinusoids(length, d_model, dtype: str) -> Tensor:
     """Return sines and cosines (length, d_model)."""
     angle = rope.angles(length, d_model)
-    return to(
-        cat((without_gradient(angle), narrow(without_gradient(angle), -1, d_model // 2))), dtype
+    return cat((without_gradient(angle), without_gradient(angle).narrow(-1, d_model // 2))).to(
+        dtype
     )
 
 
@@ -61,7 +60,7 @@ def buckets(n_bucket, n_head):
     def forward(length, n_key):
         distance = distances(length, n_key)  # live to the end
         places = bucket_of(without_gradient(distance))
-        return permute(embedding(weight, places), (2, 0, 1))
+        return embedding(weight, places).permute((2, 0, 1))
 
     return forward
 
@@ -86,4 +85,4 @@ def _nearer(distance: Tensor, far: Tensor) -> Tensor:
 def by_key(scores: Tensor) -> Tensor:
     """Convert scores by distance (…, length, length) to scores by key."""
     distance = without_gradient(distances(scores.shape[-1]))
-    return gather(scores, expand(distance, scores.shape))
+    return gather(scores, distance.expand(scores.shape))

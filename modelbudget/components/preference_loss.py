@@ -10,34 +10,12 @@ all texts are stacked, and written into one of all tokens.
 from typing import Literal, NamedTuple
 
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import (
-    add,
-    clamp,
-    compare,
-    div,
-    exp,
-    log_sigmoid,
-    maximum,
-    mul,
-    neg,
-    sub,
-    to,
-)
+from modelbudget.operations.elementwise import compare, log_sigmoid, maximum
 from modelbudget.operations.joining import cat, gather, stack
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.reductions import log_softmax, logsumexp, mean, sum_over
+from modelbudget.operations.reductions import log_softmax
 from modelbudget.operations.tape import Active, Tensor, empty, view_of
-from modelbudget.operations.views import (
-    chunk,
-    flatten,
-    narrow,
-    reshape,
-    split,
-    squeeze,
-    unbind,
-    unsqueeze,
-)
 
 ROWS = 128
 """Tokens whose entropies are computed at once."""
@@ -63,9 +41,9 @@ class Preference(NamedTuple):
         elif getattr(model, "states", None) is None:
             raise NoProgramError("logits of the answers alone are known of decoders; allowed: dpo")
         else:
-            logits = model.head(narrow(model.states(tokens), 1, self.n_answer + 1, is_first=False))
+            logits = model.head(model.states(tokens).narrow(1, self.n_answer + 1, is_first=False))
         Active.tape.autocast = None  # accelerate casts around the model alone
-        return to(logits, at_least_float32(logits.dtype)) if self.is_float32 else logits
+        return logits.to(at_least_float32(logits.dtype)) if self.is_float32 else logits
 
     def log_probabilities(self, model, tokens: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         """Return what is held when the reference's pass begins: logits and what they give."""
@@ -88,78 +66,76 @@ class Preference(NamedTuple):
 def _dpo(p: Preference, logits: Tensor, tokens: Tensor, mask: Tensor, of_reference) -> Tensor:
     n_text = tokens.shape[0]
     _held, sums = _sums_of_answers(logits, tokens, mask)
-    of_policy = chunk(sums, 2, 0)
+    of_policy = sums.chunk(2, 0)
     if of_reference is None:
         other_logits = empty(logits.shape, logits.dtype)
         with Active.tape.without_graph():
             _others, of_reference = _sums_of_answers(other_logits, tokens, mask)
-    chosen, rejected = (
-        sub(x, y) for x, y in zip(of_policy, chunk(of_reference, 2, 0), strict=True)
-    )
-    difference = sub(chosen, rejected)
-    of_pairs = neg(log_sigmoid(mul(difference, 0.1)))
-    loss = add(mul(mean(of_pairs, [0]), 1.0), 0.0)
+    chosen, rejected = (x - y for x, y in zip(of_policy, of_reference.chunk(2, 0), strict=True))
+    difference = chosen - rejected
+    of_pairs = -log_sigmoid(difference * 0.1)
+    loss = of_pairs.mean([0]) * 1.0 + 0.0
     with Active.tape.without_graph():
-        shifted = narrow(logits.detach(), 1, logits.shape[1] - 1)
+        shifted = logits.detach().narrow(1, logits.shape[1] - 1)
         entropy = _entropies(shifted)
         del entropy
-        for half in chunk(shifted, 2, 0):  # the mean logits of chosen and rejected answers
+        for half in shifted.chunk(2, 0):  # the mean logits of chosen and rejected answers
             places = empty((n_text // 2 * p.n_answer, 2), "int64")
             shape = (places.shape[0], half.shape[-1])
-            _mean_logits = sum_over(mean(empty(shape, half.dtype), [-1]), [0])
+            _mean_logits = empty(shape, half.dtype).mean([-1]).sum([0])
     return loss
 
 
 def _sums_of_answers(logits: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each token, and of each answer."""
     length = tokens.shape[1] - 1
-    shifted = narrow(logits, 1, length)
-    labels, mask = (narrow(x, 1, length, is_first=False) for x in (tokens, mask))
+    shifted = logits.narrow(1, length)
+    labels, mask = (x.narrow(1, length, is_first=False) for x in (tokens, mask))
     of_tokens = _filled(_selected(shifted, labels), compare(mask))
-    return of_tokens, sum_over(of_tokens, [1])
+    return of_tokens, of_tokens.sum([1])
 
 
 def _grpo(p: Preference, logits: Tensor, tokens: Tensor, mask: Tensor, reference) -> Tensor:
     n_text = tokens.shape[0]
     of_tokens, _entropy = _of_answers(logits, tokens, p.n_answer, has_entropies=True)
     del logits
-    mask, advantages = narrow(mask, 1, p.n_answer, is_first=False), empty((n_text, 1), "float32")
-    ratio = exp(sub(of_tokens, of_tokens.detach()))
+    mask, advantages = mask.narrow(1, p.n_answer, is_first=False), empty((n_text, 1), "float32")
+    ratio = (of_tokens - of_tokens.detach()).exp()
     divergence = None
     if reference is not None:
-        divergence = sub(sub(exp(sub(reference, of_tokens)), sub(reference, of_tokens)), 1.0)
-    clipped = clamp(ratio, n_bound=2)
+        divergence = (reference - of_tokens).exp() - (reference - of_tokens) - 1.0
+    clipped = ratio.clamp(n_bound=2)
     # The gradients of the smaller are those of the larger.
-    losses = neg(maximum(mul(ratio, advantages), mul(clipped, advantages)))
+    losses = -maximum(ratio * advantages, clipped * advantages)
     if divergence is not None:
-        losses = add(losses, mul(divergence, 0.04))
-    total = sum_over(mul(losses, mask), [0, 1])
-    return div(total, clamp(empty((), "float32")))
+        losses = losses + divergence * 0.04
+    total = (losses * mask).sum([0, 1])
+    return total / empty((), "float32").clamp()
 
 
 def _of_answers(
     logits: Tensor, tokens: Tensor, n_answer: int, has_entropies: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Return the log-probability of each token of the answers, and its entropy."""
-    answers = narrow(logits, 1, n_answer)
-    answers = _over(logits, answers, [], lambda _, g: div(g, 1.0))  # by the temperature
-    of_tokens = _selected(answers, narrow(tokens, 1, n_answer, is_first=False))
+    answers = logits.narrow(1, n_answer)
+    answers = _over(logits, answers, [], lambda _, g: g / 1.0)  # by the temperature
+    of_tokens = _selected(answers, tokens.narrow(1, n_answer, is_first=False))
     entropy = None
     if has_entropies:
         with Active.tape.without_graph():
             entropy = cat([_entropies(answers)], 0)
-    return cat([squeeze(of_tokens, -1)], 0), entropy
+    return cat([of_tokens.squeeze(-1)], 0), entropy
 
 
 def _selected(logits: Tensor, labels: Tensor) -> Tensor:
     """Return the log-probability of each label (batch, length, 1), one text after another."""
-    places = unsqueeze(labels, -1)
+    places = labels.unsqueeze(-1)
     if logits.dtype in ("float32", "float64"):
         of_label = gather(logits, places)
-        sums = stack([logsumexp(text) for text in unbind(logits)])
-        return sub(of_label, unsqueeze(sums, -1))
+        sums = stack([text.logsumexp() for text in logits.unbind()])
+        return of_label - sums.unsqueeze(-1)
     chosen = []
-    for text, place in zip(unbind(logits), unbind(places), strict=True):
+    for text, place in zip(logits.unbind(), places.unbind(), strict=True):
         logarithms = log_softmax(text)
         chosen.append(gather(logarithms, place))
     return stack(chosen)
@@ -167,13 +143,13 @@ def _selected(logits: Tensor, labels: Tensor) -> Tensor:
 
 def _entropies(logits: Tensor) -> Tensor:
     """Return the entropy of each token; of several texts it copies the logits."""
-    rows = flatten(logits, 0, 1)
+    rows = logits.flatten(0, 1)
     n = rows.shape[0]
     entropies = []
-    for some in split(rows, [min(ROWS, n - start) for start in range(0, n, ROWS)], 0):
+    for some in rows.split([min(ROWS, n - start) for start in range(0, n, ROWS)], 0):
         logarithms = log_softmax(some)
-        entropies.append(neg(sum_over(mul(exp(logarithms), logarithms), [-1])))
-    return reshape(cat(entropies, 0), logits.shape[:-1])
+        entropies.append(-(logarithms.exp() * logarithms).sum([-1]))
+    return cat(entropies, 0).reshape(logits.shape[:-1])
 
 
 def _filled(stacked: Tensor, is_outside: Tensor) -> Tensor:
@@ -184,7 +160,7 @@ def _filled(stacked: Tensor, is_outside: Tensor) -> Tensor:
         return empty(g.shape, g.dtype)
 
     zero = empty((), stacked.dtype)
-    return _over(stacked, squeeze(stacked, -1), [is_outside], gradients)
+    return _over(stacked, stacked.squeeze(-1), [is_outside], gradients)
 
 
 def _over(base: Tensor, part: Tensor, saves: list[Tensor], gradients) -> Tensor:

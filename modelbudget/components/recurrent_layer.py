@@ -6,12 +6,11 @@ from modelbudget.architecture.base import Architecture, Count, Depth
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.language_model import make_layers
-from modelbudget.operations.elementwise import add, mul, one_minus, sigmoid, tanh
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import Part, make_part
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import chunk, steps_over
+from modelbudget.operations.views import steps_over
 
 GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
@@ -78,19 +77,19 @@ def program(a: Fields, r: Run, width_below, n_cell):
         return stack(states, 1, x.shape[1])
 
     def rnn(below, state, cells):
-        return tanh(add(below, hidden(state))), cells
+        return (below + hidden(state)).tanh(), cells
 
     def gru(below, state, cells):
-        from_below, from_state = chunk(below, 3), chunk(hidden(state), 3)
-        reset = sigmoid(add(from_below[0], from_state[0]))
-        keep = sigmoid(add(from_below[1], from_state[1]))
-        new = tanh(add(from_below[2], mul(reset, from_state[2])))
-        return add(mul(one_minus(keep), new), mul(keep, state)), cells
+        from_below, from_state = below.chunk(3), hidden(state).chunk(3)
+        reset = (from_below[0] + from_state[0]).sigmoid()
+        keep = (from_below[1] + from_state[1]).sigmoid()
+        new = (from_below[2] + reset * from_state[2]).tanh()
+        return (1 - keep) * new + keep * state, cells
 
     def lstm(below, state, cells):
-        admit, keep, new, show = chunk(add(below, hidden(state)), 4)
-        cells = add(mul(sigmoid(keep), cells), mul(sigmoid(admit), tanh(new)))
-        state = mul(sigmoid(show), tanh(cells))
+        admit, keep, new, show = (below + hidden(state)).chunk(4)
+        cells = keep.sigmoid() * cells + admit.sigmoid() * new.tanh()
+        state = show.sigmoid() * cells.tanh()
         return state if projection is None else projection(state), cells
 
     step = {"rnn": rnn, "gru": gru, "lstm": lstm}[a.cell]

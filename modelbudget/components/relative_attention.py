@@ -2,13 +2,12 @@
 
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
+from modelbudget.operations.elementwise import compare, without_gradient
 from modelbudget.operations.joining import cat, gather
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import softmax
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import expand, flatten, heads_of, transpose, unsqueeze
+from modelbudget.operations.views import heads_of
 
 
 class RelativeAttentionFields(Architecture):
@@ -47,16 +46,16 @@ def program(a: Fields, r: Run):
         seen = cat((memory, x), 1)
         q = query(x)
         k, v = by_head(key(seen)), by_head(value(seen))
-        distance = by_head(unsqueeze(of_distances(waves), 0))
+        distance = by_head(of_distances(waves).unsqueeze(0))
         for_content, for_distance = bias
-        by_content = _product(by_head(add(q, for_content)), transpose(k, -1, -2))
-        by_distance = _product(by_head(add(q, for_distance)), transpose(distance, -1, -2))
+        by_content = _product(by_head(q + for_content), k.transpose(-1, -2))
+        by_distance = _product(by_head(q + for_distance), distance.transpose(-1, -2))
         places = empty((x.shape[1],), "int64")
         away = _differences(places, seen.shape[1])
-        by_distance = gather(by_distance, expand(without_gradient(away), by_content.shape))
-        scores = mul(add(by_content, by_distance), 0.5)
-        scores = masked_fill(scores, compare(away))
-        return output(flatten(transpose(_product(softmax(scores), v), 1, 2), 2))
+        by_distance = gather(by_distance, without_gradient(away).expand(by_content.shape))
+        scores = (by_content + by_distance) * 0.5
+        scores = scores.masked_fill(compare(away))
+        return output(_product(softmax(scores), v).transpose(1, 2).flatten(2))
 
     def by_head(x):
         return heads_of(x, a.n_head, a.d_head)
@@ -66,7 +65,7 @@ def program(a: Fields, r: Run):
 
 def _product(x, y):
     """x @ y, which holds its operands while it casts them."""
-    return matmul(x, y)
+    return x @ y
 
 
 def _differences(places, n):

@@ -3,21 +3,11 @@
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.run_values import bytes_of, tokens
 from modelbudget.memory.timeline import Allocation, Timeline
-from modelbudget.operations.elementwise import add, contiguous, mul, neg, sub, to, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Tensor, complex_of, empty
-from modelbudget.operations.views import (
-    chunk,
-    expand,
-    flatten,
-    narrow,
-    select,
-    unflatten,
-    unsqueeze,
-    view_as_complex,
-    view_as_real,
-)
+from modelbudget.operations.views import view_as_complex, view_as_real
 
 ANGLE = 4
 """Bytes of an angle, one for each pair of channels, in single precision in every dtype."""
@@ -88,15 +78,15 @@ def backward_whole(r, n_head, d_head, table) -> Timeline:
 
 def rotate(x: Tensor, d_rotary) -> Tensor:
     """Rotate the first d_rotary channels of x (batch, heads, length, channels), with own tables."""
-    rotated = narrow(x, -1, d_rotary)
-    other_channels = narrow(x, -1, x.shape[-1] - d_rotary, is_first=False)
+    rotated = x.narrow(-1, d_rotary)
+    other_channels = x.narrow(-1, x.shape[-1] - d_rotary, is_first=False)
     angle = angles(x.shape[-2], d_rotary)  # (length, d_rotary / 2)
-    cos, sin = to(without_gradient(angle), x.dtype), to(without_gradient(angle), x.dtype)
-    first, second = chunk(rotated, 2)
+    cos, sin = without_gradient(angle).to(x.dtype), without_gradient(angle).to(x.dtype)
+    first, second = rotated.chunk(2)
     return cat(
         (
-            sub(mul(first, cos), mul(second, sin)),
-            add(mul(second, cos), mul(first, sin)),
+            first * cos - second * sin,
+            second * cos + first * sin,
             other_channels,
         )
     )
@@ -105,16 +95,16 @@ def rotate(x: Tensor, d_rotary) -> Tensor:
 def tables_of_model(length, frequencies: Tensor, dtype: str) -> tuple[Tensor, Tensor, Tensor]:
     """Return positions, cosines and sines (length, d_rotary) that all layers share."""
     places = empty((length,), "int64")
-    angle = _outer(without_gradient(places, "float32"), select(frequencies, 0))
+    angle = _outer(without_gradient(places, "float32"), frequencies.select(0))
     angle = cat((angle, angle))
-    cos = to(without_gradient(angle), dtype)
-    return places, cos, to(without_gradient(angle), dtype)
+    cos = without_gradient(angle).to(dtype)
+    return places, cos, without_gradient(angle).to(dtype)
 
 
 def positions(batch, length) -> Tensor:
     """Return the position of each token, (batch, length), for RoPE over complex numbers."""
     places = empty((length,), "int64")
-    return contiguous(expand(places, (batch, length)))
+    return places.expand((batch, length)).contiguous()
 
 
 def table_of_complex(length, d_rotary, dtype: str) -> Tensor:
@@ -125,12 +115,12 @@ def table_of_complex(length, d_rotary, dtype: str) -> Tensor:
 def rotate_complex(heads, rows: Tensor) -> list[Tensor]:
     """Multiply each two channels that follow each other, as a complex number, by a row's."""
     pairs = [view_as_complex(_in_pairs(x)) for x in heads]
-    products = [flatten(view_as_real(mul(x, unsqueeze(rows, 1))), -2) for x in pairs]
-    return [to(product, x.dtype) for product, x in zip(products, heads, strict=True)]
+    products = [view_as_real(x * rows.unsqueeze(1)).flatten(-2) for x in pairs]
+    return [product.to(x.dtype) for product, x in zip(products, heads, strict=True)]
 
 
 def _in_pairs(x: Tensor) -> Tensor:
-    return unflatten(to(x, at_least_float32(x.dtype)), -1, (x.shape[-1] // 2, 2))
+    return x.to(at_least_float32(x.dtype)).unflatten(-1, (x.shape[-1] // 2, 2))
 
 
 def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool, rope_dtype="dtype") -> list[Tensor]:
@@ -141,24 +131,24 @@ def rotate_with(heads, cos: Tensor, sin: Tensor, by_head: bool, rope_dtype="dtyp
     rotated = _rotated_with(heads, cos, sin, by_head)
     if rope_dtype == "dtype":
         return rotated
-    return [to(y, x.dtype) for y, x in zip(rotated, heads, strict=True)]
+    return [y.to(x.dtype) for y, x in zip(rotated, heads, strict=True)]
 
 
 def _rotated_with(heads, cos: Tensor, sin: Tensor, by_head: bool) -> list[Tensor]:
     d_rotary, d_head = cos.shape[-1], heads[0].shape[-1]
     if not by_head and d_rotary == d_head:
         return [_rotate_whole(x, cos, sin) for x in heads]
-    parts = [(narrow(x, -1, d_rotary), narrow(x, -1, d_head - d_rotary, False)) for x in heads]
+    parts = [(x.narrow(-1, d_rotary), x.narrow(-1, d_head - d_rotary, False)) for x in heads]
     return [cat((_rotate_whole(x, cos, sin), other_channels)) for x, other_channels in parts]
 
 
 def _rotate_whole(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    return add(mul(x, cos), mul(_halves_exchanged(x), sin))
+    return x * cos + _halves_exchanged(x) * sin
 
 
 def _halves_exchanged(x: Tensor) -> Tensor:
     half = x.shape[-1] // 2
-    return cat((neg(narrow(x, -1, x.shape[-1] - half, is_first=False)), narrow(x, -1, half)))
+    return cat((-x.narrow(-1, x.shape[-1] - half, is_first=False), x.narrow(-1, half)))
 
 
 def angles(length, n_channel) -> Tensor:

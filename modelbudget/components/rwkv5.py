@@ -6,7 +6,7 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import rwkv_mixers
 from modelbudget.components.contract import Values
 from modelbudget.components.rwkv_heads import SQUARE, Heads, MatrixRWKVFields, scan
-from modelbudget.operations.elementwise import exp, mul, neg, silu, to
+from modelbudget.operations.elementwise import silu
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.tape import steps_of
 
@@ -47,11 +47,11 @@ def time_program(a: Fields, r: Run):
         for_receptance, for_key, for_value, for_gate = blends
         del blends
         inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value)
-        decay = exp(neg(exp(to(log_rate, heads.precise))))
+        decay = (-log_rate.to(heads.precise).exp()).exp()
         decays = [heads.of_sequences(decay, x.shape[0])] * len(steps_of(x.shape[1]))
         bonus = heads.of_sequences(heads.bonus, x.shape[0])
         r, k, v = heads.by_token(*inputs)
         read, _state = scan(r, k, v, decays, bonus, heads.before(x))
-        return heads.output(mul(heads.normed(read, x), silu(gate(for_gate))))
+        return heads.output(heads.normed(read, x) * silu(gate(for_gate)))
 
     return forward

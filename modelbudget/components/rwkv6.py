@@ -6,19 +6,10 @@ from modelbudget.components import rwkv5
 from modelbudget.components.contract import Values
 from modelbudget.components.rwkv5 import PROJECTIONS, RWKV5Fields
 from modelbudget.components.rwkv_heads import Heads, low_rank, make_low_rank, scan
-from modelbudget.operations.elementwise import add, exp, mul, neg, silu, sub, tanh, to
+from modelbudget.operations.elementwise import silu, tanh
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import bmm
-from modelbudget.operations.views import (
-    flatten,
-    narrow,
-    select,
-    transpose,
-    unbind,
-    unflatten,
-    unsqueeze,
-)
 
 
 class RWKV6Fields(RWKV5Fields):
@@ -58,23 +49,22 @@ def time_program(a: Fields, r: Run):
     gate = make_linear("gate", a.d_model, a.d_model)
 
     def forward(x):
-        change = sub(heads.previous(x), x)
-        low = tanh(mix_down(add(x, mul(change, select(heads.mix, 0)))))
-        low = transpose(unflatten(flatten(low, 0, 1), 1, (N_MIX, a.d_mix)), 0, 1)
-        mixes = add(
-            unflatten(mix_up(low), 1, x.shape[:2]),
-            unsqueeze(unsqueeze(narrow(heads.mix, 0, N_MIX, is_first=False), 1), 1),
-        )
-        blends = [add(x, mul(change, mix)) for mix in unbind(mixes)]
+        change = heads.previous(x) - x
+        low = mix_down(x + change * heads.mix.select(0)).tanh()
+        low = low.flatten(0, 1).unflatten(1, (N_MIX, a.d_mix)).transpose(0, 1)
+        mixes = mix_up(low).unflatten(1, x.shape[:2]) + heads.mix.narrow(
+            0, N_MIX, is_first=False
+        ).unsqueeze(1).unsqueeze(1)
+        blends = [x + change * mix for mix in mixes.unbind()]
         for_receptance, for_key, for_value, for_gate, for_decay = blends
-        decay = exp(neg(exp(to(decay_of(for_decay), heads.precise))))
+        decay = (-decay_of(for_decay).to(heads.precise).exp()).exp()
         inputs = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value), decay
         r, k, v, w = heads.by_token(*inputs)
         bonus = heads.of_sequences(heads.bonus, x.shape[0])
         read, _state = scan(
-            r, k, v, unbind(unsqueeze(w, -1), 0, by_step=True), bonus, heads.before(x)
+            r, k, v, w.unsqueeze(-1).unbind(0, by_step=True), bonus, heads.before(x)
         )
-        return heads.output(mul(heads.normed(read, x), silu(gate(for_gate))))
+        return heads.output(heads.normed(read, x) * silu(gate(for_gate)))
 
     return forward
 

@@ -11,13 +11,13 @@ from modelbudget.components.rwkv_heads import (
     make_low_rank,
 )
 from modelbudget.components.rwkv_mixers import declare_shift, previous
-from modelbudget.operations.elementwise import add, exp, mul, power, relu, sigmoid, sub, tanh, to
+from modelbudget.operations.elementwise import sigmoid, tanh
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import parameter
 from modelbudget.operations.products import bmm
-from modelbudget.operations.reductions import normalised, sum_over
-from modelbudget.operations.views import flatten, select, squeeze, steps_over, unbind, unsqueeze
+from modelbudget.operations.reductions import normalised
+from modelbudget.operations.views import steps_over
 
 
 class RWKV7Fields(MatrixRWKVFields):
@@ -63,28 +63,25 @@ def time_program(a: Fields, r: Run, is_first: bool):
     value_mix = None if is_first else make_low_rank("value_mix", a.d_model, a.d_value_mix)
 
     def forward(x, first_value):
-        change = sub(heads.previous(x), x)
+        change = heads.previous(x) - x
         for_receptance, for_decay, for_key, for_value, for_rate, for_gate = (
-            add(x, mul(change, mix)) for mix in unbind(heads.mix)
+            x + change * mix for mix in heads.mix.unbind()
         )
         r, k, v = heads.receptance(for_receptance), heads.key(for_key), heads.value(for_value)
         if value_mix is None:
             first_value = v
         else:
-            v = add(v, mul(sub(first_value, v), sigmoid(value_mix(for_value))))
-        decay = sigmoid(to(decay_of(for_decay), heads.precise))
-        decay = exp(mul(decay, -0.6))
-        rate = sigmoid(rate_of(for_rate))
-        removed = flatten(normalised(heads.by_head(mul(k, removal))), 2)
-        k = mul(k, add(mul(sub(rate, 1.0), replacement), 1.0))
-        inputs = heads.by_token(r, decay, k, v, removed, mul(removed, rate))
+            v = v + (first_value - v) * value_mix(for_value).sigmoid()
+        decay = decay_of(for_decay).to(heads.precise).sigmoid()
+        decay = (decay * -0.6).exp()
+        rate = rate_of(for_rate).sigmoid()
+        removed = normalised(heads.by_head(k * removal)).flatten(2)
+        k = k * ((rate - 1.0) * replacement + 1.0)
+        inputs = heads.by_token(r, decay, k, v, removed, removed * rate)
         read, _state = _delta_scan(inputs, heads.before(x))
-        bonus = mul(
-            sum_over(heads.by_head(mul(mul(r, k), heads.bonus)), [-1], keepdim=True),
-            heads.by_head(v),
-        )
-        read = add(heads.normed(read, x), flatten(bonus, 2))
-        return heads.output(mul(read, gate(for_gate))), first_value
+        bonus = heads.by_head(r * k * heads.bonus).sum([-1], keepdim=True) * heads.by_head(v)
+        read = heads.normed(read, x) + bonus.flatten(2)
+        return heads.output(read * gate(for_gate)), first_value
 
     return forward
 
@@ -97,10 +94,10 @@ def _delta_scan(inputs, state):
     """
     outputs = []
     for r, w, k, v, old, step in steps_over(0, *inputs):
-        known = bmm(state, unsqueeze(old, -1))
-        written = mul(unsqueeze(v, -1), unsqueeze(k, -2))
-        state = add(sub(mul(state, unsqueeze(w, -2)), mul(known, unsqueeze(step, -2))), written)
-        outputs.append(squeeze(bmm(state, unsqueeze(r, -1)), -1))
+        known = bmm(state, old.unsqueeze(-1))
+        written = v.unsqueeze(-1) * k.unsqueeze(-2)
+        state = state * w.unsqueeze(-2) - known * step.unsqueeze(-2) + written
+        outputs.append(bmm(state, r.unsqueeze(-1)).squeeze(-1))
     return stack(outputs, 0, inputs[0].shape[0]), state
 
 
@@ -116,7 +113,7 @@ def channel_program(a: Fields, r: Run):
     shift = declare_shift(a)
 
     def forward(x):
-        mixed = add(x, mul(sub(previous(x, shift), x), select(mix, 0)))
-        return value(power(relu(key(mixed)), 2))
+        mixed = x + (previous(x, shift) - x) * mix.select(0)
+        return value(key(mixed).relu() ** 2)
 
     return forward

@@ -4,7 +4,6 @@ from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields
 from modelbudget.components import recurrent_state, rwkv_mixers
 from modelbudget.components.contract import Values
-from modelbudget.operations.elementwise import add, mul, to
 from modelbudget.operations.joining import repeat, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
@@ -12,7 +11,6 @@ from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import bmm
 from modelbudget.operations.tape import Active, empty, steps
-from modelbudget.operations.views import flatten, squeeze, transpose, unbind, unflatten, unsqueeze
 
 SQUARE = ("receptance", "key", "value", "output")
 
@@ -55,37 +53,37 @@ class Heads:
     def before(self, x):
         """Return the matrices before the first token."""
         if self.cache is not None:
-            return flatten(self.cache.tensors[0], 0, 1)
+            return self.cache.tensors[0].flatten(0, 1)
         return empty((x.shape[0] * self.a.n_head, self.a.d_head, self.a.d_head), self.precise)
 
     def by_token(self, *tensors):
         """Return copies (length, heads, d_head) in one storage of (batch, length, d_model)."""
         by_token = []
         for x in tensors:
-            heads = self.by_head(to(x, self.precise))
-            by_token.append(flatten(transpose(heads, 0, 1), 1, 2))
-        return unbind(stack(by_token))
+            heads = self.by_head(x.to(self.precise))
+            by_token.append(heads.transpose(0, 1).flatten(1, 2))
+        return stack(by_token).unbind()
 
     def by_head(self, x):
         """(batch, length, d_model) to (batch, length, n_head, d_head)."""
-        return unflatten(x, -1, (self.a.n_head, self.a.d_head))
+        return x.unflatten(-1, (self.a.n_head, self.a.d_head))
 
     def of_sequences(self, x, batch):
         """(d_model,) to (heads, d_head, 1)."""
-        heads = unflatten(to(x, self.precise), 0, (self.a.n_head, self.a.d_head))
-        return unsqueeze(repeat(heads, (batch, 1)), -1)
+        heads = x.to(self.precise).unflatten(0, (self.a.n_head, self.a.d_head))
+        return repeat(heads, (batch, 1)).unsqueeze(-1)
 
     def normed(self, outputs, like):
         """(length, heads, d_head) to (batch, length, d_model)."""
-        heads = unflatten(to(outputs, like.dtype), 1, (like.shape[0], self.a.n_head))
-        heads = transpose(heads, 0, 1)
+        heads = outputs.to(like.dtype).unflatten(1, (like.shape[0], self.a.n_head))
+        heads = heads.transpose(0, 1)
         return self.norm(heads)
 
 
 def _head_norm(a: Fields):
     """(batch, length, n_head, d_head) to (batch, length, d_model): each head normalised alone."""
     weight, bias = parameter("weight", a.d_model), parameter("bias", a.d_model)
-    return lambda x: add(mul(flatten(layer_norm(x, 1, None, None), 2), weight), bias)
+    return lambda x: layer_norm(x, 1, None, None).flatten(2) * weight + bias
 
 
 def make_low_rank(name: str, d_model, rank, function=None, bias: bool = True):
@@ -109,11 +107,11 @@ def scan(receptance, key, value, decays, bonus, state):
     receptance, key, value (length, heads, d_head); a decay for each token and the bonus (heads,
     d_head, 1); state (heads, d_head, d_head).
     """
-    written = mul(unsqueeze(key, -1), unsqueeze(value, -2))
+    written = key.unsqueeze(-1) * value.unsqueeze(-2)
     outputs = []
-    each = (unbind(x, 0, by_step=True) for x in (receptance, written))
-    each = *each, unbind(mul(bonus, written), 0, by_step=True), decays
+    each = (x.unbind(0, by_step=True) for x in (receptance, written))
+    each = *each, (bonus * written).unbind(0, by_step=True), decays
     for r, new, boosted, decay in steps(zip(*each, strict=True), receptance.shape[0]):
-        outputs.append(squeeze(bmm(unsqueeze(r, 1), add(state, boosted)), 1))
-        state = add(mul(decay, state), new)
+        outputs.append(bmm(r.unsqueeze(1), state + boosted).squeeze(1))
+        state = decay * state + new
     return stack(outputs, 0, receptance.shape[0]), state

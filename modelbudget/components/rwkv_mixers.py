@@ -3,25 +3,13 @@
 from modelbudget.architecture.base import Architecture, Count
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components import recurrent_state
-from modelbudget.operations.elementwise import (
-    add,
-    div,
-    exp,
-    maximum,
-    mul,
-    one_minus,
-    power,
-    relu,
-    sigmoid,
-    sub,
-    to,
-)
+from modelbudget.operations.elementwise import maximum
 from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import parameter
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import narrow, steps_over, unbind, unsqueeze
+from modelbudget.operations.views import steps_over
 
 
 class RWKVFields(Architecture):
@@ -56,7 +44,7 @@ def channel(a) -> dict:
 
 def blend(x, before, mix) -> list:
     """Mix each token with the one before it, per channel, in as many ways as `mix` has rows."""
-    return [add(mul(share, x), mul(one_minus(share), before)) for share in unbind(mix)]
+    return [share * x + (1 - share) * before for share in mix.unbind()]
 
 
 def declare_shift(a):
@@ -68,7 +56,7 @@ def previous(x, cache):
     """Return the state (batch, length, d_model) before each token."""
     if cache is None:
         return pad(x, x.shape)
-    return cat((unsqueeze(cache.tensors[0], 1), narrow(x, 1, x.shape[1] - 1)), 1)
+    return cat((cache.tensors[0].unsqueeze(1), x.narrow(1, x.shape[1] - 1)), 1)
 
 
 def time_program(a, r: Run):
@@ -89,7 +77,7 @@ def time_program(a, r: Run):
             cache.tensors if cache else [empty((x.shape[0], *shape), precise) for shape in sums]
         )
         mixed, _after = _wkv(key, value, decay, bonus, before)
-        return output(mul(sigmoid(receptance(for_receptance)), mixed))
+        return output(receptance(for_receptance).sigmoid() * mixed)
 
     return forward
 
@@ -100,23 +88,21 @@ def _wkv(key, value, decay, bonus, before):
     key, value (batch, length, d_model); decay, bonus (d_model); before: weighted values, weights,
     and the largest exponent, (batch, d_model) each.
     """
-    loss = exp(decay)
+    loss = decay.exp()
     weighted, weights, largest = before
     outputs = []
     for k, v in steps_over(1, key, value):
-        top = maximum(largest, add(k, bonus))
-        past, present = exp(sub(largest, top)), exp(sub(add(k, bonus), top))
-        outputs.append(
-            div(add(mul(past, weighted), mul(present, v)), add(mul(past, weights), present))
-        )
-        top = maximum(sub(largest, loss), k)
-        past, present = exp(sub(sub(largest, loss), top)), exp(sub(k, top))
+        top = maximum(largest, k + bonus)
+        past, present = (largest - top).exp(), (k + bonus - top).exp()
+        outputs.append((past * weighted + present * v) / (past * weights + present))
+        top = maximum(largest - loss, k)
+        past, present = (largest - loss - top).exp(), (k - top).exp()
         weighted, weights = (
-            add(mul(past, weighted), mul(present, v)),
-            add(mul(past, weights), present),
+            past * weighted + present * v,
+            past * weights + present,
         )
         largest = top
-    return to(stack(outputs, 1, key.shape[1]), key.dtype), (weighted, weights, largest)
+    return stack(outputs, 1, key.shape[1]).to(key.dtype), (weighted, weights, largest)
 
 
 def channel_program(a, r: Run):
@@ -128,7 +114,7 @@ def channel_program(a, r: Run):
 
     def forward(x):
         for_receptance, for_key = blend(x, previous(x, shift), mix)
-        result = value(power(relu(key(for_key)), 2))
-        return mul(sigmoid(receptance(for_receptance)), result)
+        result = value(key(for_key).relu() ** 2)
+        return receptance(for_receptance).sigmoid() * result
 
     return forward

@@ -9,11 +9,10 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, multi_head, norm, rope, scaled_dot_product
 from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import mlp
-from modelbudget.operations.elementwise import add, mul
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.views import chunk, flatten, heads_of, transpose
+from modelbudget.operations.views import heads_of
 
 
 class SharedBlockFields(Architecture):
@@ -108,9 +107,9 @@ def _adapted_mlp(a: Fields, r: Run):
     def forward(x, adapter=None):
         gate, up = gate_of(x), up_of(x)
         if adapter is not None:
-            for_gate, for_up = chunk(adapter(x), 2)
-            gate, up = add(gate, for_gate), add(up, for_up)
-        return down(mul(activation(gate), up))
+            for_gate, for_up = adapter(x).chunk(2)
+            gate, up = gate + for_gate, up + for_up
+        return down(activation(gate) * up)
 
     return forward
 
@@ -136,13 +135,13 @@ def use_program(a: Fields, r: Run):
         if cache is not None:
             k, v = cache.append(k, v)
         x = attend(q, k, v)
-        x = block.output(flatten(transpose(x, 1, 2), 2))
+        x = block.output(x.transpose(1, 2).flatten(2))
         return linear(block.mlp(block.mlp_norm(x), of_mlp))
 
     def projected(name, x, block):
         """(batch, length, 2 · d_model) to (batch, n_head, length, d_head)."""
         y, adapter = getattr(block, f"{name}_of")(x), adapters[name]
-        y = y if adapter is None else add(y, adapter(x))
+        y = y if adapter is None else y + adapter(x)
         return heads_of(y, a.n_head, a.d_head)
 
     return forward

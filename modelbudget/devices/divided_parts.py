@@ -25,7 +25,6 @@ from modelbudget.operations.collectives import summed as sum_of
 from modelbudget.operations.joining import cat
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import flatten, split, squeeze, transpose, unflatten, unsqueeze
 from modelbudget.operations.vocabulary_share import own_rows_of_share, rows_of_share
 
 READ_ALL = ("layer.attention", "layer.mlp", "head")
@@ -56,7 +55,7 @@ class Length:
 
     def sum(self, gradient: Tensor) -> Tensor:
         if gradient.shape[0] == 1:
-            return unsqueeze(reduce_scatter(squeeze(gradient, 0), self.n_device, 0), 0)
+            return reduce_scatter(gradient.squeeze(0), self.n_device, 0).unsqueeze(0)
         return reduce_scatter(gradient, self.n_device, 1)
 
 
@@ -69,8 +68,8 @@ class LengthOfHead(Length):
         n = self.n_device
         if self.buffer is None:
             self.buffer = empty((n * x.shape[0], *x.shape[1:]), x.dtype)
-        parts = transpose(unflatten(self.buffer, 0, (n, x.shape[0])), 0, 1)
-        return flatten(parts, 1, 2)
+        parts = self.buffer.unflatten(0, (n, x.shape[0])).transpose(0, 1)
+        return parts.flatten(1, 2)
 
 
 class Divided:
@@ -175,7 +174,7 @@ class Divided:
 
     def _with_summed_key(self, y: Tensor) -> Tensor:
         """Sum the gradient of MLA's rotary key, of which the heads of each device have a term."""
-        latent, key = split(y, self.widths_of_latent)
+        latent, key = y.split(self.widths_of_latent)
         return cat((latent, gathered(key, self.n_device, None)))
 
     def summed(self, p: Tensor, gradient: Tensor) -> Tensor:

@@ -7,10 +7,8 @@ keys and values alone (`devices/ring_blocks.py`).
 
 from collections.abc import Callable
 
-from modelbudget.operations.elementwise import contiguous
 from modelbudget.operations.expert_exchange import all_to_all
 from modelbudget.operations.tape import Tensor
-from modelbudget.operations.views import flatten, permute, transpose, unflatten
 
 
 def around(compute: Callable, n_device) -> Callable:
@@ -25,15 +23,15 @@ def around(compute: Callable, n_device) -> Callable:
 
 def to_heads(x: Tensor, n_device) -> Tensor:
     """(batch, heads, own tokens, width) to (batch, own heads, tokens, width)."""
-    x = unflatten(transpose(x, 1, 2), 2, (n_device, x.shape[1] // n_device))
-    parts = permute(x, (2, 0, 1, 3, 4))  # (devices, batch, own tokens, own heads, width)
-    parts = all_to_all(contiguous(parts), n_device)
-    return transpose(flatten(permute(parts, (1, 0, 2, 3, 4)), 1, 2), 1, 2)
+    x = x.transpose(1, 2).unflatten(2, (n_device, x.shape[1] // n_device))
+    parts = x.permute((2, 0, 1, 3, 4))  # (devices, batch, own tokens, own heads, width)
+    parts = all_to_all(parts.contiguous(), n_device)
+    return parts.permute((1, 0, 2, 3, 4)).flatten(1, 2).transpose(1, 2)
 
 
 def to_tokens(x: Tensor, n_device) -> Tensor:
     """(batch, own heads, tokens, width) to (batch, heads, own tokens, width)."""
-    x = unflatten(transpose(x, 1, 2), 1, (n_device, x.shape[2] // n_device))
-    parts = permute(x, (1, 0, 2, 3, 4))  # (devices, batch, own tokens, own heads, width)
-    parts = all_to_all(contiguous(parts), n_device)
-    return transpose(flatten(permute(parts, (1, 2, 0, 3, 4)), 2, 3), 1, 2)
+    x = x.transpose(1, 2).unflatten(1, (n_device, x.shape[2] // n_device))
+    parts = x.permute((1, 0, 2, 3, 4))  # (devices, batch, own tokens, own heads, width)
+    parts = all_to_all(parts.contiguous(), n_device)
+    return parts.permute((1, 2, 0, 3, 4)).flatten(2, 3).transpose(1, 2)

@@ -25,7 +25,6 @@ from modelbudget.devices.parameter_shards import (
 )
 from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.collectives import cast_of_all_rows
-from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import Part
 from modelbudget.operations.tape import Active, Tensor, empty
 
@@ -386,7 +385,7 @@ class Group:
         reduced = empty((numbers,), dtype)
         divided = empty(source.shape, dtype) if is_alone else None
         del divided
-        reduced = to(reduced, sharded.dtype)
+        reduced = reduced.to(sharded.dtype)
         for shard in shards:
             rows = shard.rows
             if rows.grad is None:  # else it is added in place

@@ -6,7 +6,6 @@ Source: torch 2.13, torch/distributed/fsdp/_fully_shard: `_fsdp_param.py`, `_fsd
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import own_numbers
-from modelbudget.operations.elementwise import to
 from modelbudget.operations.tape import BYTES, Shape, Tensor, contiguous_strides, product, stored_in
 
 
@@ -40,7 +39,7 @@ def cast_inputs(args: tuple, dtype: str) -> tuple:
         if isinstance(x, tuple):
             return cast_inputs(x, dtype)
         is_real = isinstance(x, Tensor) and x.dtype.startswith(("float", "bfloat"))
-        return to(x, dtype) if is_real and x.dtype != dtype else x
+        return x.to(dtype) if is_real and x.dtype != dtype else x
 
     return tuple(map(cast, args))
 

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 from modelbudget.operations.attention_kernels import flash_gradients, flash_results
 from modelbudget.operations.autograd import finish_function, start_node
-from modelbudget.operations.elementwise import contiguous, log_sigmoid, mul, sigmoid, sub, to
+from modelbudget.operations.elementwise import log_sigmoid
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import chunk, flatten, squeeze, unsqueeze, view
 
 ACCUMULATED = "float32"
 """The dtype in which blocks are merged and gradients are added (`convert_to_f32`)."""
@@ -79,7 +78,7 @@ class AllGatherRotater:
 
     def next_buffer(self) -> Tensor:
         assert self.buffer is not None
-        return chunk(self.buffer, self.n_device, 0)[0]
+        return self.buffer.chunk(self.n_device, 0)[0]
 
 
 @operation
@@ -108,8 +107,8 @@ def _rotater(ring: Ring) -> AllToAllRotater | AllGatherRotater:
 
 def ring_attention(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tuple:
     """Return the result, logarithms of the sums of scores, and the random state."""
-    key = contiguous(key)
-    value = contiguous(value)
+    key = key.contiguous()
+    value = value.contiguous()
     merger = SDPAMerger()
     rotater, next_kv, seeds = _rotater(ring), None, []
     for i in range(ring.n_device):
@@ -117,7 +116,7 @@ def ring_attention(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tup
             next_kv = rotater.next_buffer()
             key, value = _parted(next_kv, key), _parted(next_kv, value)
         if i < ring.n_device - 1:
-            next_kv = cat([flatten(key), flatten(value)])
+            next_kv = cat([key.flatten(), value.flatten()])
             rotater.exchange_buffers(next_kv)
         if i == 0:
             q, k, v, partial = query, key, value, False
@@ -132,11 +131,11 @@ def ring_attention(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tup
 
 def _parted(buffer: Tensor, like: Tensor) -> Tensor:
     """Return the keys, or the values, of a buffer that has both one after the other."""
-    return view(Tensor((like.numel(),), (1,), buffer.dtype, buffer.storage), like.shape)
+    return Tensor((like.numel(),), (1,), buffer.dtype, buffer.storage).view(like.shape)
 
 
 def _chunk(x: Tensor, number: int) -> Tensor:
-    return chunk(x, 2, SEQUENCE)[number]
+    return x.chunk(2, SEQUENCE)[number]
 
 
 class SDPAMerger:
@@ -149,19 +148,19 @@ class SDPAMerger:
 
     def step(self, out: Tensor, sums: Tensor, partial: bool) -> None:
         self.dtypes = out.dtype, sums.dtype
-        out = to(out, ACCUMULATED)
-        sums = to(sums, ACCUMULATED)
+        out = out.to(ACCUMULATED)
+        sums = sums.to(ACCUMULATED)
         self.merge_one(out, sums, partial)
 
     def merge_one(self, block_out: Tensor, block_sums: Tensor, partial: bool) -> None:
-        block_sums = unsqueeze(block_sums, -1)
+        block_sums = block_sums.unsqueeze(-1)
         if self.out is None or self.sums is None:
             self.out, self.sums = block_out, block_sums
             return
         sums = _chunk(self.sums, 1) if partial else self.sums
         out = _chunk(self.out, 1) if partial else self.out
-        out = sub(out, mul(sigmoid(sub(block_sums, sums)), sub(out, block_out)))
-        sums = sub(sums, log_sigmoid(sub(sums, block_sums)))
+        out = out - (block_sums - sums).sigmoid() * (out - block_out)
+        sums = sums - log_sigmoid(sums - block_sums)
         if partial:
             self.sums = partial_update(self.sums, sums)
             self.out = partial_update(self.out, out)
@@ -171,13 +170,13 @@ class SDPAMerger:
     def results(self) -> tuple[Tensor, Tensor]:
         assert self.out is not None
         assert self.sums is not None
-        out = to(self.out, self.dtypes[0])
-        return out, to(squeeze(self.sums, -1), self.dtypes[1])
+        out = self.out.to(self.dtypes[0])
+        return out, self.sums.squeeze(-1).to(self.dtypes[1])
 
 
 def partial_update(original: Tensor, new: Tensor | None = None) -> Tensor:
     """Return a copy, whose second half is new, or of which one half has been added to in place."""
-    halves = chunk(original, 2, SEQUENCE)
+    halves = original.chunk(2, SEQUENCE)
     if new is not None:
         halves[1] = new
     return cat(halves, SEQUENCE)
@@ -190,22 +189,22 @@ def ring_attention_backward(
     of_query = empty_like(query, ACCUMULATED)
     of_key = empty_like(key, ACCUMULATED)
     of_value = empty_like(value, ACCUMULATED)
-    key = contiguous(key)
-    value = contiguous(value)
+    key = key.contiguous()
+    value = value.contiguous()
     rotater, of_keys = _rotater(ring), AllToAllRotater()
     for i in range(ring.n_device):
         if i:
             buffer = rotater.next_buffer()
             key, value = _parted(buffer, key), _parted(buffer, value)
         if i < ring.n_device - 1:
-            next_kv = cat([flatten(key), flatten(value)])
+            next_kv = cat([key.flatten(), value.flatten()])
             rotater.exchange_buffers(next_kv)
         if i == 0:
             q, k, v, _lse = query, key, value, sums
         elif i <= ring.rank:
             q, k, v, _lse = query, _chunk(key, 0), _chunk(value, 0), sums
         else:
-            q, k, v, _lse = _chunk(query, 1), key, value, contiguous(_chunk(sums, 1))
+            q, k, v, _lse = _chunk(query, 1), key, value, _chunk(sums, 1).contiguous()
         _of_q, _of_k, _of_v = flash_block_backward(ring, q, k, v)
         if i:  # else they are added in place
             next_of_kv = of_keys.next_buffer()
@@ -213,10 +212,10 @@ def ring_attention_backward(
             if i <= ring.rank:
                 of_key = partial_update(of_key)
                 of_value = partial_update(of_value)
-        next_of_kv = cat([flatten(of_key), flatten(of_value)])
+        next_of_kv = cat([of_key.flatten(), of_value.flatten()])
         of_keys.exchange_buffers(next_of_kv)
         if i > ring.rank:
             of_query = partial_update(of_query)
-    of_query = to(of_query, query.dtype)
-    next_of_kv = to(of_keys.next_buffer(), key.dtype)
+    of_query = of_query.to(query.dtype)
+    next_of_kv = of_keys.next_buffer().to(key.dtype)
     return of_query, _parted(next_of_kv, of_key), _parted(next_of_kv, of_value)

@@ -21,7 +21,7 @@ from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.position import causal_bias
 from modelbudget.operations.activation_checkpoint import checkpoint
-from modelbudget.operations.elementwise import add, compare, without_gradient
+from modelbudget.operations.elementwise import compare, without_gradient
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import Tensor, empty
@@ -140,9 +140,9 @@ def _embedding(a: Fields, r: Run):
         x = token(tokens)
         if a.position == "learned":
             places = empty((tokens.shape[1],), "int64")  # live to the end
-            x = add(x, position(without_gradient(places)))
+            x = x + position(without_gradient(places))
         if a.n_segment:
-            x = add(x, segment(without_gradient(tokens)))
+            x = x + segment(without_gradient(tokens))
         x = norm_(x)
         return projection(x)
 
@@ -165,11 +165,11 @@ def _layer(a: Fields, r: Run, number):
 
     def compute(x, mask):
         if a.norm_placement == "post":
-            x = attention_norm(add(x, attention(x, None, a.causal, mask)))
-            return mlp_norm(add(x, of_mlp(x)))
+            x = attention_norm(x + attention(x, None, a.causal, mask))
+            return mlp_norm(x + of_mlp(x))
         y = attention_norm(x)  # live to the end
-        x = add(x, attention(y, None, a.causal, mask))
-        return add(x, of_mlp(mlp_norm(x)))
+        x = x + attention(y, None, a.causal, mask)
+        return x + of_mlp(mlp_norm(x))
 
     return forward
 

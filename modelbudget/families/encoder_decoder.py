@@ -26,10 +26,9 @@ from modelbudget.components.multi_head import MultiHeadFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.position import bucket_of, sinusoids
 from modelbudget.operations.activation_checkpoint import checkpoint
-from modelbudget.operations.elementwise import add, compare, masked_fill, mul, without_gradient
+from modelbudget.operations.elementwise import compare, without_gradient
 from modelbudget.operations.part import make_part
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import narrow, permute
 
 OfPart = Callable[[Part], Values]
 MLPs: Any = pattern(*feed_forward())
@@ -93,12 +92,12 @@ class EncoderDecoder(
 
         def encode(tokens):
             """Return the encoder's states of a source (batch, length, d_model)."""
-            return None if encoder is None else encoder(mul(token(tokens), 1.0))
+            return None if encoder is None else encoder(token(tokens) * 1.0)
 
         def decode(tokens, memory, start=0):
             """Return logits of a target; with caches, of its tokens from number `start` on."""
-            x = decoder(mul(token(tokens), 1.0), memory, start)
-            return head(mul(x, 1.0))
+            x = decoder(token(tokens) * 1.0, memory, start)
+            return head(x * 1.0)
 
         return with_attributes(forward, encode=encode, decode=decode)
 
@@ -173,9 +172,9 @@ def _stack(a: Fields, r: Run, cross: bool):
         length = x.shape[1]
         places = empty((start + length,), "int64")  # live to the end
         if a.position == "learned":
-            x = add(x, position(without_gradient(narrow(places, 0, length))))
+            x = x + position(without_gradient(places.narrow(0, length)))
         elif a.position == "sinusoidal":
-            x = add(x, sinusoids(length, a.d_model, x.dtype))
+            x = x + sinusoids(length, a.d_model, x.dtype)
         x = embedding_norm(x)
         mask = bias_of(length, start + length) if a.position == "buckets" else None
         for layer in in_order(layers, n_before):
@@ -186,8 +185,8 @@ def _stack(a: Fields, r: Run, cross: bool):
         """Return what is added to the scores of all layers, (n_head, length, n_key)."""
         distance = empty((length, n_key), "int64")
         places = bucket_of(distance, both_ways=not cross)  # both live to the end
-        bias = permute(position(places), (2, 0, 1))
-        return masked_fill(bias, compare(distance)) if cross else bias
+        bias = position(places).permute((2, 0, 1))
+        return bias.masked_fill(compare(distance)) if cross else bias
 
     return forward
 
@@ -219,7 +218,7 @@ def _layer(a: Fields, r: Run, cross: bool, mlp: str):
         """Add what a part makes of x, with the norm before the part or after the sum."""
         norm_ = norms[name]
         if a.norm_placement == "pre":
-            return add(x, part(norm_(x)))
-        return norm_(add(x, part(x)))
+            return x + part(norm_(x))
+        return norm_(x + part(x))
 
     return forward

@@ -14,7 +14,6 @@ from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.language_model import in_a_row, make_layers
 from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
 
 PARTS = ("channel_rnn", "attention", "mlp")
@@ -62,7 +61,7 @@ def _layer(a: Fields, r: Run):
 
     def forward(x):
         y = recur(norms["channel_rnn"](x))  # live to the end
-        x = add(x, attend(norms["attention"](y)))
-        return add(x, feed(norms["mlp"](x)))
+        x = x + attend(norms["attention"](y))
+        return x + feed(norms["mlp"](x))
 
     return forward

@@ -34,11 +34,9 @@ from modelbudget.components.mixers.sliding_attention import WindowFields
 from modelbudget.components.per_layer_embeddings import PerLayerInputFields
 from modelbudget.components.position import causal_bias
 from modelbudget.memory.parameter_tensors import Tensor, matrix, sums, vector
-from modelbudget.operations.elementwise import add, mul
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.views import flatten, narrow, select, transpose, unflatten, unsqueeze
 
 MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")
@@ -203,22 +201,22 @@ def _layer(a: Fields, r: Run, mixer: str, shares: bool):
 
     def forward(streams, embedded, keys_values):
         predicted = streams if altup_ is None else altup_(streams)
-        x = select(predicted, 0)
+        x = predicted.select(0)
         normed = norms["attention"](x)
         change, keys_values = attention_(normed, keys_values)
-        x = add(x, norms["attention_output"](change))
+        x = x + norms["attention_output"](change)
         if laurel_ is not None:
-            x = mul(add(x, laurel_(normed)), 0.7)
-        x = add(x, norms["mlp_output"](of_mlp(norms["mlp"](x))))
+            x = (x + laurel_(normed)) * 0.7
+        x = x + norms["mlp_output"](of_mlp(norms["mlp"](x)))
         if altup_ is None:
-            x = x if per_layer is None else add(x, per_layer(x, embedded))
-            return unsqueeze(x, 0), keys_values
+            x = x if per_layer is None else x + per_layer(x, embedded)
+            return x.unsqueeze(0), keys_values
         corrected = altup_.correct(predicted, x)
         if per_layer is not None:
-            more = per_layer(mul(select(corrected, 0), altup_.scale), embedded)
+            more = per_layer(corrected.select(0) * altup_.scale, embedded)
             n = a.n_stream - 1
             corrected = cat(
-                (narrow(corrected, 0, 1), add(narrow(corrected, 0, n, is_first=False), more)), 0
+                (corrected.narrow(0, 1), corrected.narrow(0, n, is_first=False) + more), 0
             )
         return corrected, keys_values
 
@@ -252,7 +250,7 @@ def _attention(a: Fields, r: Run, mixer: str, shares: bool):
         k, v = keys_values
         q = rope.rotate(by_head(query(x), query_norm), d_head)
         bias = causal_bias(x.shape[1], x.dtype, window) if 0 < window < x.shape[1] else None
-        result = flatten(transpose(core(q, k, v, bias), 1, 2), 2)
+        result = core(q, k, v, bias).transpose(1, 2).flatten(2)
         return output(result), keys_values
 
     def own(x):
@@ -266,8 +264,8 @@ def _attention(a: Fields, r: Run, mixer: str, shares: bool):
 
     def by_head(x, head_norm=None):
         """(batch, length, heads · d_head) to (batch, heads, length, d_head)."""
-        x = unflatten(x, 2, (x.shape[2] // d_head, d_head))
-        return transpose(x if head_norm is None else head_norm(x), 1, 2)
+        x = x.unflatten(2, (x.shape[2] // d_head, d_head))
+        return (x if head_norm is None else head_norm(x)).transpose(1, 2)
 
     return forward
 

@@ -15,7 +15,6 @@ from modelbudget.components.rwkv5 import RWKV5Fields
 from modelbudget.components.rwkv6 import RWKV6Fields
 from modelbudget.components.rwkv7 import RWKV7Fields
 from modelbudget.components.rwkv_mixers import RWKVFields
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
 
 
@@ -73,8 +72,8 @@ class _TimeAndChannel(Architecture):
         def forward(x, values):
             normed = time_norm(x)  # live to the end, as what the time mixer changes
             change, values = time(normed, values)
-            x = add(x, change)
-            return add(x, channel(channel_norm(x))), values
+            x = x + change
+            return x + channel(channel_norm(x)), values
 
         return forward
 
@@ -97,8 +96,8 @@ class RWKV(_TimeAndChannel, NormFields, RWKVFields, HeadFields, VocabularyFields
         time_norm, channel_norm = norm.make("norm.time", a, r), norm.make("norm.channel", a, r)
 
         def forward(x, values):
-            x = add(x, time(time_norm(x)))
-            return add(x, channel(channel_norm(x))), values
+            x = x + time(time_norm(x))
+            return x + channel(channel_norm(x)), values
 
         return forward
 

@@ -14,7 +14,6 @@ from modelbudget.components.language_model import in_a_row, make_layers
 from modelbudget.components.mamba2_block import StateSpaceDualFields
 from modelbudget.components.mamba_block import MambaFields
 from modelbudget.components.norm import NormFields
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
 
 
@@ -81,4 +80,4 @@ def assembled(a: Fields, mixer: Values) -> Terms:
 
 def _layer(a: Fields, r: Run, mixer: ModuleType):
     norm_, mix = norm.make("norm", a, r), make_part("mixer", mixer.program, a, r)
-    return lambda x: add(x, mix(norm_(x)))
+    return lambda x: x + mix(norm_(x))

@@ -11,10 +11,8 @@ from modelbudget.components.language_model import in_order, make_layers
 from modelbudget.components.norm import NormFields
 from modelbudget.components.position import sinusoids
 from modelbudget.components.relative_attention import RelativeAttentionFields
-from modelbudget.operations.elementwise import add, mul
 from modelbudget.operations.joining import cat
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.views import narrow
 
 
 class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFields):
@@ -46,8 +44,8 @@ class TransformerXL(NormFields, MLPFields, RelativeAttentionFields, AdaptiveFiel
         head = make_part("head", adaptive_softmax.head_program, a, r, *matrices)
 
         def forward(tokens):
-            x = mul(embed(tokens), 1.0)
-            memory = narrow(x, 1, 0)
+            x = embed(tokens) * 1.0
+            memory = x.narrow(1, 0)
             waves = sinusoids(tokens.shape[1], a.d_model, x.dtype)
             seen = []  # what the next segment would look back on
             for layer in in_order(layers):
@@ -70,7 +68,7 @@ def _layer(a: Fields, r: Run):
 
     def forward(x, memory, waves, bias):
         after_attention, after_mlp = norms
-        x = after_attention(add(x, attention(x, memory, waves, bias)))
-        return after_mlp(add(x, of_mlp(x)))
+        x = after_attention(x + attention(x, memory, waves, bias))
+        return after_mlp(x + of_mlp(x))
 
     return forward

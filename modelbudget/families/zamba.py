@@ -18,7 +18,6 @@ from modelbudget.components.mixers.selective_scan import SelectiveScanFields
 from modelbudget.components.norm import NormFields
 from modelbudget.components.shared_block import SharedBlockFields
 from modelbudget.families.state_space import assembled
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import make_part
 
 WITH_BLOCK = "hybrid"
@@ -107,7 +106,7 @@ def _layer(a: Fields, r: Run, mixer: str, name: str):
     use = make_part("use", shared_block.use_program, a, r) if name == WITH_BLOCK else None
 
     def forward(x, embedded, block):
-        y = x if use is None else add(x, use(x, embedded, block))
-        return add(x, mix(norm_(y)))
+        y = x if use is None else x + use(x, embedded, block)
+        return x + mix(norm_(y))
 
     return forward

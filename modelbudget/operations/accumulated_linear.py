@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.operation import operation
-from modelbudget.operations.products import linear, matmul, mm
-from modelbudget.operations.reductions import sum_over
+from modelbudget.operations.products import linear, mm
 from modelbudget.operations.tape import Active, Length, Tensor, empty
-from modelbudget.operations.views import flatten, t
 
 
 def declare_buffered(weight: Tensor) -> None:
@@ -48,9 +46,9 @@ def accumulated_linear(
     def gradients(saved, g):
         x, weight = saved
         states = x if length is None else length.gather(x)
-        of_states = matmul(g, weight)
+        of_states = g @ weight
         of_x = of_states if length is None else length.sum(of_states)
-        rows, columns = t(flatten(g, 0, -2)), flatten(states, 0, -2)
+        rows, columns = g.flatten(0, -2).t(), states.flatten(0, -2)
         if accumulates:
             tape.count_flops(2 * rows.shape[0] * rows.shape[1] * columns.shape[1])
             buffered = _without_values(weight)
@@ -58,6 +56,6 @@ def accumulated_linear(
             of_weight = buffered.detach()
         else:
             of_weight = mm(rows, columns)
-        return of_x, of_weight, sum_over(rows, [1]) if has_bias else None
+        return of_x, of_weight, rows.sum([1]) if has_bias else None
 
     return finish_function(node, y, gradients, [x, weight])

@@ -12,21 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from modelbudget.operations.autograd import finish_node, result_of, start_node, with_node
-from modelbudget.operations.elementwise import add, compare, contiguous, div, dropout, mul, tanh, to
+from modelbudget.operations.elementwise import compare, dropout
 from modelbudget.operations.joining import pad
 from modelbudget.operations.memory_layout import at_least_float32, empty_like
 from modelbudget.operations.operation import operation
-from modelbudget.operations.products import matmul
 from modelbudget.operations.reductions import safe_softmax, softmax
 from modelbudget.operations.tape import Active, Tensor, empty, view_of
-from modelbudget.operations.views import (
-    expand,
-    flatten,
-    narrow,
-    repeat_interleave,
-    transpose,
-    unsqueeze,
-)
+from modelbudget.operations.views import repeat_interleave
 
 
 @operation
@@ -93,7 +85,7 @@ def efficient(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None) -> Te
 
     def results():
         Active.tape.count_flops(forward)
-        y = transpose(empty((batch, length, n_head, v.shape[3]), q.dtype), 1, 2)
+        y = empty((batch, length, n_head, v.shape[3]), q.dtype).transpose(1, 2)
         logsumexp = empty((batch, n_head, padded), "float32")
         return [y, logsumexp, empty((), "int64"), empty((), "int64")]
 
@@ -125,9 +117,9 @@ def bias_of_all_heads(bias: Tensor, q: Tensor, k: Tensor) -> Tensor:
     n_key = bias.shape[-1]
     if bias.strides[-1] != 1 or any(step % 8 for step in bias.strides[:-1]):
         padded = pad(bias, (*bias.shape[:-1], n_key + 8 - n_key % 8))
-        bias = narrow(padded, -1, n_key)
+        bias = padded.narrow(-1, n_key)
         del padded
-    return expand(bias, (*q.shape[:-1], k.shape[2]))
+    return bias.expand((*q.shape[:-1], k.shape[2]))
 
 
 def zero_where(is_seen: Tensor, dtype: str) -> Tensor:
@@ -139,7 +131,7 @@ def zero_where(is_seen: Tensor, dtype: str) -> Tensor:
 @operation
 def _gradients_by_token(shapes, dtype: str) -> list[Tensor]:
     return [
-        transpose(empty((batch, length, n_head, d_head), dtype), 1, 2)
+        empty((batch, length, n_head, d_head), dtype).transpose(1, 2)
         for batch, n_head, length, d_head in shapes
     ]
 
@@ -157,22 +149,22 @@ def math(
     Its dropout is that of a CPU; a GPU's is in `math_with_dropout`.
     """
     dtype, precise = q.dtype, at_least_float32(q.dtype)
-    q_exact, k_exact, v_exact = to(q, precise), to(k, precise), to(v, precise)
-    q_scaled = mul(q_exact, 1.0)
+    q_exact, k_exact, v_exact = q.to(precise), k.to(precise), v.to(precise)
+    q_scaled = q_exact * 1.0
     if causal:
         bias = causal_bias(q.shape[2], k.shape[2], precise)
     if _is_grouped(q, k):
         k_all, v_all = repeated(q_scaled, k_exact), repeated(q_scaled, v_exact)
     else:
         k_all, v_all = k_exact, v_exact
-    scores = matmul(q_scaled, mul(transpose(k_all, -2, -1), 1.0))
+    scores = q_scaled @ (k_all.transpose(-2, -1) * 1.0)
     if bias is not None:
-        scores = add(scores, bias)  # in place, unless a tracer watches
+        scores = scores + bias  # in place, unless a tracer watches
     scores = safe_softmax(scores)
     scores = dropout(scores, has_dropout, "cpu")
-    probabilities = to(scores, dtype)  # returned too; C++ evaluates the last argument first
-    result = matmul(scores, v_all)
-    return to(result, dtype)
+    probabilities = scores.to(dtype)  # returned too; C++ evaluates the last argument first
+    result = scores @ v_all
+    return result.to(dtype)
 
 
 def _is_grouped(q: Tensor, k: Tensor) -> bool:
@@ -182,8 +174,8 @@ def _is_grouped(q: Tensor, k: Tensor) -> bool:
 def math_with_dropout(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = None, causal=True):
     """Compute the same in Python with a GPU's dropout: each result is freed after its last use."""
     dtype, precise = q.dtype, at_least_float32(q.dtype)
-    q, k, v = to(q, precise), to(k, precise), to(v, precise)
-    q = mul(q, 1.0)
+    q, k, v = q.to(precise), k.to(precise), v.to(precise)
+    q = q * 1.0
     if causal:
         is_seen = _lower_triangle(q.shape[2], k.shape[2])
         zeros = empty(is_seen.shape, precise)
@@ -192,11 +184,11 @@ def math_with_dropout(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None = Non
         bias = zeros
     if _is_grouped(q, k):
         k, v = repeated(q, k), repeated(q, v)
-    scores = matmul(q, mul(transpose(k, -2, -1), 1.0))
+    scores = q @ (k.transpose(-2, -1) * 1.0)
     if bias is not None:
         scores = _added_in_place(scores, bias)
     probabilities = dropout(safe_softmax(scores))
-    return to(matmul(probabilities, v), dtype)
+    return (probabilities @ v).to(dtype)
 
 
 def _added_in_place(x: Tensor, y: Tensor) -> Tensor:
@@ -236,21 +228,21 @@ def written_out(
     """Compute attention one operation at a time, as eager attention of transformers does."""
     if _is_grouped(q, k):
         k, v = _repeated_as_view(q, k), _repeated_as_view(q, v)
-    scores = mul(matmul(q, transpose(k, -2, -1)), 1.0)
+    scores = (q @ k.transpose(-2, -1)) * 1.0
     if caps_scores:
-        scores = div(scores, 50.0)
-        scores = tanh(scores)
-        scores = mul(scores, 50.0)
-    scores = add(scores, mask)
+        scores = scores / 50.0
+        scores = scores.tanh()
+        scores = scores * 50.0
+    scores = scores + mask
     dtype = at_least_float32(q.dtype) if softmax_in_float32 else q.dtype
-    scores = to(softmax(scores, dtype), q.dtype)
+    scores = softmax(scores, dtype).to(q.dtype)
     scores = dropout(scores, has_dropout, backend)
-    result = matmul(scores, v)
-    return transpose(contiguous(transpose(result, 1, 2)), 1, 2)
+    result = scores @ v
+    return result.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def _repeated_as_view(q: Tensor, x: Tensor) -> Tensor:
     """Repeat keys or values for each query head (`repeat_kv`): a copy where reshape needs one."""
     group = q.shape[1] // x.shape[1]
-    y = unsqueeze(x, 2)
-    return flatten(expand(y, (y.shape[0], y.shape[1], group, *y.shape[3:])), 1, 2)
+    y = x.unsqueeze(2)
+    return y.expand((y.shape[0], y.shape[1], group, *y.shape[3:])).flatten(1, 2)

@@ -20,13 +20,12 @@ class Autocast:
         self.weights: dict[int, Tensor] = {}
 
     def cast(self, x: Any, dtype: str) -> Any:
-        from modelbudget.operations.elementwise import to
 
         if not isinstance(x, Tensor) or not x.dtype.startswith(("float", "bfloat")):
             return x
         is_weight = bool(x.name) and x.node is not None
         if not is_weight or dtype == "float32":
-            return to(x, dtype)
+            return x.to(dtype)
         if id(x) not in self.weights:
-            self.weights[id(x)] = to(x, dtype)
+            self.weights[id(x)] = x.to(dtype)
         return self.weights[id(x)]

@@ -232,9 +232,8 @@ def readers_from(roots: Sequence[Node]) -> dict[Node, int]:
 def _accumulated(x: Tensor, y: Tensor) -> Tensor:
     """Add two gradients out of place, as torch does while a tracer watches (docs/limits.md)."""
     from modelbudget.operations.collectives import own_rows
-    from modelbudget.operations.elementwise import add
 
-    return add(own_rows(x), own_rows(y))
+    return own_rows(x) + own_rows(y)
 
 
 def _summed_to(gradient: Tensor, shape) -> Tensor:
@@ -249,14 +248,12 @@ def _summed_to(gradient: Tensor, shape) -> Tensor:
 def _cast(gradient: Tensor, dtype: str) -> Tensor:
     if gradient.dtype == dtype:
         return gradient
-    from modelbudget.operations.elementwise import to
 
-    return to(gradient, dtype)
+    return gradient.to(dtype)
 
 
 def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
     """Keep the gradient of a leaf (AccumulateGrad). One that is laid out differently is copied."""
-    from modelbudget.operations.elementwise import contiguous
 
     assert leaf is not None
     (gradient,) = gradients
@@ -265,7 +262,7 @@ def _keep_gradient(leaf: Tensor | None, gradients: list) -> None:
         return
     if leaf.grad is None:
         if not _has_layout_of(gradient, leaf):
-            gradient = contiguous(gradient)
+            gradient = gradient.contiguous()
         leaf.grad = gradient
     # A second gradient is added in place, which allocates nothing.
     gradient = None

@@ -9,7 +9,6 @@ sum is that of the sum, and that of a tensor which all devices have is summed ov
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_function, result_of, start_node
-from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
     BYTES,
@@ -38,7 +37,7 @@ class WholeGradient(Tensor):
 def cast_of_all_rows(gradient: Tensor, dtype: str) -> Tensor:
     """Cast a gradient, of all rows if it has them."""
     if not isinstance(gradient, WholeGradient):
-        return to(gradient, dtype)
+        return gradient.to(dtype)
     Active.tape.operation = "to"
     return WholeGradient(gradient, gradient.n_device, dtype)
 
@@ -51,7 +50,7 @@ def all_reduce(x: Tensor) -> Tensor:
 @operation
 def all_gather(x: Tensor, n, dim: int) -> Tensor:
     """Return the parts of n devices one after the other in a dimension."""
-    dim, x = dim % len(x.shape), contiguous(x)
+    dim, x = dim % len(x.shape), x.contiguous()
     gathered = empty((n * x.shape[0], *x.shape[1:]), x.dtype)
     shape = (*x.shape[:dim], n * x.shape[dim], *x.shape[dim + 1 :])
     if product(x.shape[:dim]) == 1:

@@ -5,12 +5,9 @@ Source: aten/src/ATen/native/Linear.cpp (`einsum`, `sumproduct_pair`).
 
 from __future__ import annotations
 
-from modelbudget.operations.elementwise import mul
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import bmm
-from modelbudget.operations.reductions import sum_over
 from modelbudget.operations.tape import Tensor, product
-from modelbudget.operations.views import permute, reshape, unsqueeze, view
 
 
 @operation(autocast="lower")
@@ -26,19 +23,19 @@ def einsum(equation: str, x: Tensor, y: Tensor) -> Tensor:
     n, dims = len(result), range(len(result), len(result) + len(summed))
     of_both = [dim for dim in dims if x.shape[dim] != 1 and y.shape[dim] != 1]
     if alone := [dim for dim in dims if dim not in of_both and x.shape[dim] != 1]:
-        x = sum_over(x, alone, keepdim=True)
+        x = x.sum(alone, keepdim=True)
     if alone := [dim for dim in dims if dim not in of_both and y.shape[dim] != 1]:
-        y = sum_over(y, alone, keepdim=True)
+        y = y.sum(alone, keepdim=True)
     z = _sum_of_products(x, y, of_both)
-    return view(z, z.shape[:n]) if summed else z
+    return z.view(z.shape[:n]) if summed else z
 
 
 def _with_labels(x: Tensor, labels: str, wanted) -> Tensor:
     """Return x with a dimension for each label that is wanted, in their order."""
     for _ in range(len(wanted) - len(labels)):
-        x = unsqueeze(x, -1)
+        x = x.unsqueeze(-1)
     new = iter(range(len(labels), len(wanted)))
-    return permute(x, [labels.index(w) if w in labels else next(new) for w in wanted])
+    return x.permute([labels.index(w) if w in labels else next(new) for w in wanted])
 
 
 def _sum_of_products(x: Tensor, y: Tensor, summed: list[int]) -> Tensor:
@@ -48,7 +45,7 @@ def _sum_of_products(x: Tensor, y: Tensor, summed: list[int]) -> Tensor:
     columns.
     """
     if not summed:
-        return mul(x, y)
+        return x * y
     kept = [dim for dim in range(len(x.shape)) if dim not in summed]
     batch = [dim for dim in kept if x.shape[dim] != 1 and y.shape[dim] != 1]
     rows = [dim for dim in kept if dim not in batch and x.shape[dim] != 1]
@@ -59,8 +56,8 @@ def _sum_of_products(x: Tensor, y: Tensor, summed: list[int]) -> Tensor:
     n_column = product(y.shape[dim] for dim in columns)
     shape = [x.shape[dim] for dim in batch + rows] + [1] * len(summed)
     shape += [y.shape[dim] for dim in columns]
-    x = reshape(permute(x, [*batch, *rows, *summed, *columns]), (n_batch, n_row, n_summed))
-    y = reshape(permute(y, [*batch, *summed, *columns, *rows]), (n_batch, n_summed, n_column))
+    x = x.permute([*batch, *rows, *summed, *columns]).reshape((n_batch, n_row, n_summed))
+    y = y.permute([*batch, *summed, *columns, *rows]).reshape((n_batch, n_summed, n_column))
     order = batch + rows + summed + columns
-    z = view(bmm(x, y), shape)
-    return permute(z, [order.index(dim) for dim in range(len(order))])
+    z = bmm(x, y).view(shape)
+    return z.permute([order.index(dim) for dim in range(len(order))])

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Tensor, empty
 
@@ -31,7 +30,7 @@ def all_to_all(x: Tensor, n) -> Tensor:
     """Send all rows and receive n."""
     n_sent = x.shape[0]
     y = empty((n, *x.shape[1:]), x.dtype)
-    return with_node("all_to_all", y, [x], lambda _, g: all_to_all(contiguous(g), n_sent))
+    return with_node("all_to_all", y, [x], lambda _, g: all_to_all(g.contiguous(), n_sent))
 
 
 @operation

@@ -6,11 +6,10 @@ Source: aten/src/ATen/native/SpectralOps.cpp; `BlockCircularConvolution` of peft
 
 from modelbudget.operations.autograd import finish_function, start_node, with_node
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import clone
 from modelbudget.operations.memory_layout import empty_like, is_contiguous, is_unit
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, complex_of, empty
-from modelbudget.operations.views import permute, reshape, select, view_as_real
+from modelbudget.operations.views import view_as_real
 
 
 @operation
@@ -25,7 +24,7 @@ def transformed(x: Tensor) -> Tensor:
     last = len(x.shape) - 1
     order = [*sorted(range(last), key=lambda dim: -x.strides[dim]), last]
     in_order = empty([x.shape[dim] for dim in order], dtype)
-    return permute(in_order, [order.index(dim) for dim in range(len(order))])
+    return in_order.permute([order.index(dim) for dim in range(len(order))])
 
 
 def transformed_matrix(x: Tensor) -> Tensor:
@@ -39,34 +38,34 @@ def transformed_matrix(x: Tensor) -> Tensor:
 
 def real(x: Tensor) -> Tensor:
     """Return the real parts: a view."""
-    return select(view_as_real(x), -1)
+    return view_as_real(x).select(-1)
 
 
 def circular_convolution(x: Tensor, kernel: Tensor) -> Tensor:
     """Multiply each block of x by circulant matrices, which a kernel has one row of."""
     m, n, block = kernel.shape
-    blocks = reshape(x.detach(), (*x.shape[:-1], n, block))
+    blocks = x.detach().reshape((*x.shape[:-1], n, block))
     node = start_node("circular_convolution", [x, kernel])
     before = x.shape
 
     # Inverse transforms, of blocks and of the kernel in the backward pass, are conjugates that are
     # computed when they are read: without a sum, by a copy (ConjugateFallback.cpp).
     def by_blocks(blocks, kernel):
-        return einsum("abnk,mnk->abmk", clone(blocks) if is_unit(n) else blocks, kernel)
+        return einsum("abnk,mnk->abmk", blocks.clone() if is_unit(n) else blocks, kernel)
 
     def by_blocks_of_gradient(g, kernel):
-        return einsum("abmk,mnk->abnk", g, clone(kernel) if is_unit(m) else kernel)
+        return einsum("abmk,mnk->abnk", g, kernel.clone() if is_unit(m) else kernel)
 
     with Active.tape.without_graph():
         y = by_blocks(transformed(blocks), transformed(kernel.detach()))
         y = real(transformed(y))
-        y = reshape(y, (*before[:-1], m * block)).detach()
+        y = y.reshape((*before[:-1], m * block)).detach()
 
     def gradients(saved, g):
         blocks, kernel = saved
-        g = transformed(reshape(g, (*before[:-1], m, block)))
+        g = transformed(g.reshape((*before[:-1], m, block)))
         of_x = real(transformed(by_blocks_of_gradient(g, transformed(kernel))))
-        of_x = reshape(of_x, before)
+        of_x = of_x.reshape(before)
         of_kernel = real(transformed(einsum("abmk,abnk->mnk", g, transformed(blocks))))
         return of_x, of_kernel
 

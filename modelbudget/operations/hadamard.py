@@ -4,10 +4,7 @@ Source: `HadaWeight` of peft 0.21.2 (tuners/loha/layer.py), a torch.autograd.Fun
 """
 
 from modelbudget.operations.autograd import finish_function, start_node
-from modelbudget.operations.elementwise import mul
-from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import t
 
 
 def hadamard_product(w1_a: Tensor, w1_b: Tensor, w2_a: Tensor, w2_b: Tensor) -> Tensor:
@@ -15,15 +12,15 @@ def hadamard_product(w1_a: Tensor, w1_b: Tensor, w2_a: Tensor, w2_b: Tensor) -> 
     scale = empty((), "float32")
     node = start_node("hadamard", [w1_a, w1_b, w2_a, w2_b, None], [w1_a, w1_b, w2_a, w2_b, scale])
     with Active.tape.without_graph():
-        y = mul(mul(matmul(w1_a, w1_b), matmul(w2_a, w2_b)), scale).detach()
+        y = ((w1_a @ w1_b) * (w2_a @ w2_b) * scale).detach()
 
     def gradients(saved, g):
         w1_a, w1_b, w2_a, w2_b, scale = saved
-        g = mul(g, scale)
-        inner = mul(g, matmul(w2_a, w2_b))
-        of_w1_a, of_w1_b = matmul(inner, t(w1_b)), matmul(t(w1_a), inner)
-        inner = mul(g, matmul(w1_a, w1_b))
-        of_w2_a, of_w2_b = matmul(inner, t(w2_b)), matmul(t(w2_a), inner)
+        g = g * scale
+        inner = g * (w2_a @ w2_b)
+        of_w1_a, of_w1_b = inner @ w1_b.t(), w1_a.t() @ inner
+        inner = g * (w1_a @ w1_b)
+        of_w2_a, of_w2_b = inner @ w2_b.t(), w2_a.t() @ inner
         del inner
         return of_w1_a, of_w1_b, of_w2_a, of_w2_b, None
 

@@ -73,8 +73,6 @@ def repeat(x: Tensor, times: Sequence) -> Tensor:
     before = x.shape
 
     def gradients(_, g):
-        from modelbudget.operations.reductions import sum_over
-        from modelbudget.operations.views import reshape
 
         shape, dims = [], []
         for size, n in zip(before, times, strict=True):
@@ -82,8 +80,8 @@ def repeat(x: Tensor, times: Sequence) -> Tensor:
                 dims.append(len(shape))
                 shape.append(n)
             shape.append(size)
-        g = reshape(g, shape)
-        return sum_over(g, dims) if dims else g
+        g = g.reshape(shape)
+        return g.sum(dims) if dims else g
 
     return with_node("repeat", y, [x], gradients)
 

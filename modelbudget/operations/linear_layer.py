@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 from modelbudget.operations.accumulated_linear import accumulated_linear, declare_buffered
-from modelbudget.operations.elementwise import to
 from modelbudget.operations.part import NotComputedError, Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.stored_products import int8_linear, quantised_linear
@@ -100,8 +99,8 @@ def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:
         return int8_linear(x, weight)  # adds the bias in place
 
     def product(x, weight, bias):
-        dtype, x = x.dtype, to(x, weight.dtype)
-        cast = None if bias is None else to(bias, weight.dtype)
-        return to(quantised_linear(x, weight, cast, before_copy, n_without_copy), dtype)
+        dtype, x = x.dtype, x.to(weight.dtype)
+        cast = None if bias is None else bias.to(weight.dtype)
+        return quantised_linear(x, weight, cast, before_copy, n_without_copy).to(dtype)
 
     return product_of_8_bits if weight_format.stored.product == "int8" else product

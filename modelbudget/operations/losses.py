@@ -6,12 +6,10 @@ Source: aten/src/ATen/native/LossNLL.cpp; megatron/core/tensor_parallel/cross_en
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_function, finish_node, start_node
-from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
-from modelbudget.operations.reductions import log_softmax_in_dtype, mean
+from modelbudget.operations.reductions import log_softmax_in_dtype
 from modelbudget.operations.tape import Tensor, empty
-from modelbudget.operations.views import flatten
 
 
 @operation
@@ -41,12 +39,12 @@ def cross_entropy_in_place(logits: Tensor, targets: Tensor, copies: bool) -> Ten
     logits (batch, length, n_vocab), targets (batch, length).
     """
     dtype = at_least_float32(logits.dtype) if copies else logits.dtype
-    return mean(_losses_in_place(flatten(logits, 0, -2), flatten(targets), dtype), [0])
+    return _losses_in_place(logits.flatten(0, -2), targets.flatten(), dtype).mean([0])
 
 
 @operation
 def _losses_in_place(logits: Tensor, targets: Tensor, dtype: str) -> Tensor:
-    probabilities = to(logits.detach(), dtype)
+    probabilities = logits.detach().to(dtype)
     n = probabilities.shape[0]
     places, mask = empty((n,), "int64"), empty((n,), "bool")
     is_above = empty((n,), "bool")  # combined with the mask in place

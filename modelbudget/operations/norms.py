@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import add, contiguous, mul, power, rsqrt, to
 from modelbudget.operations.memory_layout import (
     at_least_float32,
     empty_elementwise,
@@ -17,7 +16,6 @@ from modelbudget.operations.memory_layout import (
     is_channels_last,
 )
 from modelbudget.operations.operation import operation
-from modelbudget.operations.reductions import mean
 from modelbudget.operations.tape import Tensor, empty
 
 
@@ -86,17 +84,17 @@ def rms_norm_composed(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
     The temporaries of one C++ expression live to its end.
     """
     dims = [-1 - i for i in range(n_dim)]
-    states = to(x, at_least_float32(x.dtype))
-    squares = power(states, 2)
-    averages = mean(squares, dims, keepdim=True)  # to which epsilon is added in place
-    inverse = rsqrt(averages)
+    states = x.to(at_least_float32(x.dtype))
+    squares = states**2
+    averages = squares.mean(dims, keepdim=True)  # to which epsilon is added in place
+    inverse = averages.rsqrt()
     del squares, averages
-    y = mul(states, inverse)
+    y = states * inverse
     if weight is not None:
-        y = mul(y, weight)
-    y = contiguous(y)
+        y = y * weight
+    y = y.contiguous()
     del states  # before the cast
-    return to(y, x.dtype)
+    return y.to(x.dtype)
 
 
 def rms_norm_written_out(
@@ -106,27 +104,27 @@ def rms_norm_written_out(
 
     `is_wide`: the scale, too, whose weight has the dtype of x, as OLMo 2's code.
     """
-    states = to(x, at_least_float32(x.dtype))
+    states = x.to(at_least_float32(x.dtype))
     # The variance lives to the end, unlike what is written in one expression.
-    variance = mean(power(states, 2), [-1 - i for i in range(n_dim)], keepdim=True)
-    states = mul(states, rsqrt(add(variance, 1e-6)))
+    variance = (states**2).mean([-1 - i for i in range(n_dim)], keepdim=True)
+    states = states * (variance + 1e-6).rsqrt()
     if weight is None:
-        return to(states, x.dtype)
-    return to(mul(weight, states), x.dtype) if is_wide else mul(weight, to(states, x.dtype))
+        return states.to(x.dtype)
+    return (weight * states).to(x.dtype) if is_wide else weight * states.to(x.dtype)
 
 
 def rms_norm_written_out_exact(x: Tensor, n_dim: int, weight: Tensor | None) -> Tensor:
     """Normalise and scale by 1 + weight in at least float32, one operation at a time."""
     dtype = at_least_float32(x.dtype)
-    states = _divided_by_rms(to(x, dtype), n_dim)
+    states = _divided_by_rms(x.to(dtype), n_dim)
     if weight is not None:
-        states = mul(states, add(to(weight, dtype), 1.0))
-    return to(states, x.dtype)
+        states = states * (weight.to(dtype) + 1.0)
+    return states.to(x.dtype)
 
 
 def _divided_by_rms(x: Tensor, n_dim: int) -> Tensor:
     dims = [-1 - i for i in range(n_dim)]
-    return mul(x, rsqrt(add(mean(power(x, 2), dims, keepdim=True), 1e-6)))
+    return x * ((x**2).mean(dims, keepdim=True) + 1e-6).rsqrt()
 
 
 RMS_NORMS = {

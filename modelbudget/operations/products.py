@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from modelbudget.operations.autograd import by_input, factors, finish_node, result_of, start_node
-from modelbudget.operations.elementwise import add, contiguous, mul, neg
 from modelbudget.operations.memory_layout import broadcast, is_contiguous
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Tensor, empty, product
-from modelbudget.operations.views import expand, reshape, t, transpose, unsafe_view, view
+from modelbudget.operations.views import unsafe_view
 
 
 def _of_left(x: Tensor) -> Callable:
@@ -22,7 +21,7 @@ def _of_left(x: Tensor) -> Callable:
     n, strides = x.shape[0], x.strides
 
     def gradient(saved, g):
-        return t(mm(saved[1], t(g))) if _is_column_major(n, strides) else mm(g, t(saved[1]))
+        return mm(saved[1], g.t()).t() if _is_column_major(n, strides) else mm(g, saved[1].t())
 
     return gradient
 
@@ -32,7 +31,7 @@ def _of_right(y: Tensor) -> Callable:
     n, strides = y.shape[0], y.strides
 
     def gradient(saved, g):
-        return t(mm(t(g), saved[0])) if _is_column_major(n, strides) else mm(t(saved[0]), g)
+        return mm(g.t(), saved[0]).t() if _is_column_major(n, strides) else mm(saved[0].t(), g)
 
     return gradient
 
@@ -42,11 +41,11 @@ def _is_column_major(n, strides) -> bool:
 
 
 def _of_first_stack(saved, g: Tensor) -> Tensor:
-    return bmm(g, transpose(saved[1], 1, 2))
+    return bmm(g, saved[1].transpose(1, 2))
 
 
 def _of_second_stack(saved, g: Tensor) -> Tensor:
-    return bmm(transpose(saved[0], 1, 2), g)
+    return bmm(saved[0].transpose(1, 2), g)
 
 
 @operation(autocast="lower")
@@ -94,7 +93,7 @@ def baddbmm(bias: Tensor, x: Tensor, y: Tensor, alpha: float = 1.0) -> Tensor:
     z = _multiplied((batch, n, m), k, x.dtype)
 
     def multiplied(x):
-        return x if alpha == 1 else mul(x, alpha)
+        return x if alpha == 1 else x * alpha
 
     gradients = {
         0: lambda _, g: g,
@@ -113,11 +112,11 @@ def matmul(x: Tensor, y: Tensor) -> Tensor:
     if n_dim_of_y == 2 and (_counts_as_trained(y) or _folds_without_copy(x)):
         return _folded(x, y)
     if n_dim == 2 and _counts_as_trained(x):
-        return contiguous(transpose(_folded(transpose(y, -2, -1), t(x)), -2, -1))
+        return _folded(y.transpose(-2, -1), x.t()).transpose(-2, -1).contiguous()
     outer = broadcast(x.shape[:-2], y.shape[:-2])
     n, m = x.shape[n_dim - 2], y.shape[-1]
-    x = reshape(expand(x, (*outer, *x.shape[-2:])), (product(outer), *x.shape[-2:]))
-    y = reshape(expand(y, (*outer, *y.shape[-2:])), (product(outer), *y.shape[-2:]))
+    x = x.expand((*outer, *x.shape[-2:])).reshape((product(outer), *x.shape[-2:]))
+    y = y.expand((*outer, *y.shape[-2:])).reshape((product(outer), *y.shape[-2:]))
     return unsafe_view(bmm(x, y), (*outer, n, m))
 
 
@@ -131,7 +130,7 @@ def _counts_as_trained(x: Tensor) -> bool:
 
 def _folded(x: Tensor, matrix: Tensor) -> Tensor:
     """Multiply all rows of x, in one matrix, by a matrix."""
-    rows = reshape(x, (product(x.shape[:-1]), x.shape[-1]))
+    rows = x.reshape((product(x.shape[:-1]), x.shape[-1]))
     return unsafe_view(mm(rows, matrix), (*x.shape[:-1], matrix.shape[-1]))
 
 
@@ -149,12 +148,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     shape = (*x.shape[:-1], weight.shape[0])
     if bias is not None and len(x.shape) == 2:
-        return addmm(bias, x, t(weight))
+        return addmm(bias, x, weight.t())
     if bias is not None and is_contiguous(x):
-        rows = reshape(x, (product(x.shape[:-1]), x.shape[-1]))
-        return view(addmm(bias, rows, t(weight)), shape)
-    y = matmul(x, t(weight))
-    return y if bias is None else add(y, bias)
+        rows = x.reshape((product(x.shape[:-1]), x.shape[-1]))
+        return addmm(bias, rows, weight.t()).view(shape)
+    y = matmul(x, weight.t())
+    return y if bias is None else y + bias
 
 
 @operation
@@ -185,15 +184,15 @@ def solve_triangular(system: Tensor, x: Tensor) -> Tensor:
     """Solve for columns. Saves the system and the result, which is laid out column by column."""
     node = start_node("solve_triangular", [system, x], [system])
     shape = x.shape
-    y = transpose(empty((*shape[:-2], shape[-1], shape[-2]), x.dtype), -2, -1)
+    y = empty((*shape[:-2], shape[-1], shape[-2]), x.dtype).transpose(-2, -1)
     wants_system, wants_x = system.needs_gradient, x.needs_gradient
 
     def gradients(saved, g):
         system, y = saved
-        of_x = solve_triangular(transpose(system, -2, -1), g)
+        of_x = solve_triangular(system.transpose(-2, -1), g)
         if not wants_system:
             return None, of_x
-        of_system = neg(matmul(of_x, transpose(y, -2, -1)))
+        of_system = -matmul(of_x, y.transpose(-2, -1))
         of_system = empty(of_system.shape, of_system.dtype)  # its lower triangle
         return of_system, (of_x if wants_x else None)
 

@@ -6,12 +6,11 @@ Source: tools/autograd/derivatives.yaml, aten/src/ATen/native/SoftMax.cpp.
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
-from modelbudget.operations.elementwise import clamp, compare, div, exp, mul, sub, to
+from modelbudget.operations.elementwise import compare
 from modelbudget.operations.joining import zeros_and_copy
 from modelbudget.operations.memory_layout import empty_like
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import Active, Shape, Tensor, empty
-from modelbudget.operations.views import expand, reshape, unsqueeze
 
 
 def _reduced(shape, dims, keepdim: bool) -> Shape:
@@ -24,8 +23,8 @@ def _reduced(shape, dims, keepdim: bool) -> Shape:
 def _expanded(g: Tensor, shape, dims, keepdim: bool) -> Tensor:
     if not keepdim:
         for dim in sorted(dim % len(shape) for dim in dims):
-            g = unsqueeze(g, dim)
-    return expand(g, shape)
+            g = g.unsqueeze(dim)
+    return g.expand(shape)
 
 
 @operation
@@ -40,7 +39,7 @@ def sum_over(x: Tensor, dims, keepdim: bool = False, dtype: str | None = None) -
 def mean(x: Tensor, dims, keepdim: bool = False) -> Tensor:
     shape = x.shape
     y = empty(_reduced(shape, dims, keepdim), x.dtype)
-    return with_node("mean", y, [x], lambda _, g: div(_expanded(g, shape, dims, keepdim), 2.0))
+    return with_node("mean", y, [x], lambda _, g: _expanded(g, shape, dims, keepdim) / 2.0)
 
 
 @operation
@@ -51,10 +50,10 @@ def amax(x: Tensor) -> Tensor:
 
     def gradients(saved, g):
         x, y = saved
-        is_largest = compare(unsqueeze(y, -1), x)
+        is_largest = compare(y.unsqueeze(-1), x)
         number = sum_over(is_largest, [-1], keepdim=True, dtype="int64")
-        of_each = div(unsqueeze(g, -1), number)  # all live to the end of the expression
-        return mul(of_each, is_largest)
+        of_each = g.unsqueeze(-1) / number  # all live to the end of the expression
+        return of_each * is_largest
 
     return finish_node(node, y, gradients, [y])
 
@@ -74,17 +73,17 @@ def norm(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     def gradients(saved, g):
         x, y = saved
         if not keepdim:
-            g, y = unsqueeze(g, dim), unsqueeze(y, dim)
-        quotient = div(x, y)
+            g, y = g.unsqueeze(dim), y.unsqueeze(dim)
+        quotient = x / y
         is_zero = compare(y)  # both live to the end of the expression
-        return mul(g, quotient)
+        return g * quotient
 
     return finish_node(node, y, gradients, [y])
 
 
 def normalised(x: Tensor) -> Tensor:
     """Divide each row by its norm (`F.normalize`, torch/nn/functional.py)."""
-    return div(x, expand(clamp(norm(x, -1, keepdim=True)), x.shape))
+    return x / norm(x, -1, keepdim=True).clamp().expand(x.shape)
 
 
 @operation
@@ -98,7 +97,7 @@ def prod(x: Tensor, dim: int) -> Tensor:
     y = empty(_reduced(x.shape, [dim], False), x.dtype)
 
     def gradients(saved, g):
-        return prod_backward(unsqueeze(g, dim), saved[0], dim)
+        return prod_backward(g.unsqueeze(dim), saved[0], dim)
 
     return finish_node(node, y, gradients, [y])
 
@@ -117,8 +116,8 @@ def prod_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
     reversed_products = empty(shape, x.dtype)
     products_after = empty(shape, x.dtype)
     del reversed_products
-    products = mul(products_before, products_after)
-    return mul(g, products)
+    products = products_before * products_after
+    return g * products
 
 
 @operation
@@ -132,7 +131,7 @@ def sum_to(x: Tensor, shape) -> Tensor:
     if not dims:
         return x
     y = empty(_reduced(x.shape, dims, True), x.dtype)
-    return reshape(y, shape) if n_new else y
+    return y.reshape(shape) if n_new else y
 
 
 @operation
@@ -151,7 +150,7 @@ def cumsum(x: Tensor, dim: int) -> Tensor:
 @operation(autocast="float32")
 def softmax(x: Tensor, dtype: str | None = None) -> Tensor:
     """Softmax in another dtype begins with a cast, which is live to the end of the operation."""
-    cast = x if dtype is None else to(x, dtype)
+    cast = x if dtype is None else x.to(dtype)
     return _softmax_of(cast, "softmax")
 
 
@@ -204,9 +203,9 @@ def logsumexp(x: Tensor) -> Tensor:
 
     def gradients(saved, g):
         x, y = saved
-        difference = sub(x, unsqueeze(y, -1))  # both live to the end of the expression
-        powers = exp(difference)
-        return mul(unsqueeze(g, -1), powers)
+        difference = x - y.unsqueeze(-1)  # both live to the end of the expression
+        powers = difference.exp()
+        return g.unsqueeze(-1) * powers
 
     return finish_node(node, y, gradients, [y])
 

@@ -9,11 +9,9 @@ in the backward pass. A format whose kernel reads the stored matrix itself needs
 from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_function, start_node
-from modelbudget.operations.elementwise import contiguous, to
 from modelbudget.operations.operation import operation
-from modelbudget.operations.products import linear, matmul
+from modelbudget.operations.products import linear
 from modelbudget.operations.tape import Active, Tensor, empty, product
-from modelbudget.operations.views import reshape
 
 
 def int8_linear(x: Tensor, stored: Tensor) -> Tensor:
@@ -28,9 +26,9 @@ def int8_linear(x: Tensor, stored: Tensor) -> Tensor:
         y = _int8_product(x, d_out)
 
     def gradients(_, g):
-        rows = contiguous(reshape(g, (product(g.shape[:-1]), d_out)))
+        rows = g.reshape((product(g.shape[:-1]), d_out)).contiguous()
         copy = _dequantised(stored, kept.dtype)
-        return reshape(matmul(rows, copy), kept.shape)
+        return (rows @ copy).reshape(kept.shape)
 
     return finish_function(node, y, gradients)
 
@@ -40,8 +38,8 @@ def _int8_product(x: Tensor, d_out) -> Tensor:
     """Quantise the states row by row, multiply into int32, and scale that in float16."""
     *outer, d_in = x.shape
     n = product(outer)
-    rows = reshape(x, (n, d_in))  # live to the end
-    half = to(rows, "float16")
+    rows = x.reshape((n, d_in))  # live to the end
+    half = rows.to("float16")
     scales, in_8_bits = empty((n,), "float32"), empty((n, d_in), "bool")
     magnitudes = empty((n, d_in), "float16")
     are_outliers = empty((n, d_in), "bool")
@@ -50,7 +48,7 @@ def _int8_product(x: Tensor, d_out) -> Tensor:
     del half, are_outliers, has_outliers
     Active.tape.count_flops(2 * n * d_in * d_out)
     sums = empty((*outer, d_out), "int32")
-    y = to(empty((*outer, d_out), "float16"), x.dtype)
+    y = empty((*outer, d_out), "float16").to(x.dtype)
     del sums, scales, in_8_bits
     return y
 
@@ -78,7 +76,7 @@ def quantised_linear(
         y = linear(x, dequantised(stored, before_copy), bias).detach()
 
     def gradients(_, g):
-        return matmul(g, dequantised(stored, before_copy))
+        return g @ dequantised(stored, before_copy)
 
     return finish_function(node, y, gradients)
 

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
     from modelbudget.operations.autocast import Autocast
     from modelbudget.operations.autograd import Node
 
+    def _operator(_x: Any, _y: Any) -> Tensor: ...
+    def _method(_x: Any, *_: Any, **__: Any) -> Tensor: ...
+    def _views(_x: Any, *_: Any, **__: Any) -> list[Tensor]: ...
+
+
 BYTES = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "bool": 1,
     "complex64": 8, "complex128": 16,
@@ -97,6 +102,8 @@ class Tape:
     """
 
     def __init__(self, dtype: str = "float32", lists_allocations: bool = False):
+        from modelbudget.operations import tensor_methods  # noqa: F401  which imports this file
+
         self.dtype = dtype
         self.backend = "gpu"
         """Whose kernels run, `gpu` or `cpu`: they differ in what they have beside a result."""
@@ -457,8 +464,18 @@ class Tensor:
     """A view of a storage: shape, strides (in numbers, not bytes) and dtype.
 
     `node` is what made it, if a gradient is wanted; `output` is its place among the node's results.
-    A parameter has a `name` and, after a backward pass, a `grad`.
+    A parameter has a `name` and, after a backward pass, a `grad`. Its operators and methods of
+    torch are set by `tensor_methods.py`.
     """
+
+    if TYPE_CHECKING:
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _operator
+        __matmul__ = __pow__ = _operator
+        __neg__ = abs = clamp = clone = contiguous = cos = exp = expm1 = masked_fill = _method
+        relu = rsqrt = sigmoid = sin = sqrt = tanh = to = amax = cumsum = logsumexp = _method
+        mean = prod = sum = expand = flatten = narrow = permute = reshape = select = _method
+        squeeze = t = transpose = unflatten = unsqueeze = view = _method
+        chunk = split = unbind = topk = _views
 
     __slots__ = ("dtype", "grad", "name", "node", "output", "shape", "storage", "strides")
 

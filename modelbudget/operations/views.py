@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import clone_contiguous, contiguous
+from modelbudget.operations.elementwise import clone_contiguous
 from modelbudget.operations.memory_layout import is_contiguous, is_unit
 from modelbudget.operations.operation import operation
 from modelbudget.operations.tape import (
@@ -199,7 +199,7 @@ def view_as_real(x: Tensor) -> Tensor:
     """Return each complex number as two in a last dimension."""
     steps = [2 * step for step in x.strides]
     y = Tensor((*x.shape, 2), (*steps, 1), real_of(x.dtype), x.storage)
-    return with_node("view_as_real", y, [x], lambda _, g: view_as_complex(contiguous(g)))
+    return with_node("view_as_real", y, [x], lambda _, g: view_as_complex(g.contiguous()))
 
 
 def select(x: Tensor, dim: int) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.collectives import WholeGradient, all_reduce, summed
-from modelbudget.operations.elementwise import compare, masked_fill, to
+from modelbudget.operations.elementwise import compare
 from modelbudget.operations.joining import embedding, sort_rows
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.operation import operation
@@ -63,7 +63,7 @@ def own_rows_of_share(weight: Tensor, places: Tensor, n, dim: int | None) -> Ten
     places_in_share = empty(places.shape, "int64")
     y = embedding(weight, places_in_share)
     mask = is_elsewhere
-    y = with_node("masked_fill", y.detach(), [y], lambda saved, g: masked_fill(g, saved[0]), [mask])
+    y = with_node("masked_fill", y.detach(), [y], lambda saved, g: g.masked_fill(saved[0]), [mask])
     return summed(y, n, dim)
 
 
@@ -75,7 +75,7 @@ def cross_entropy_of_share(logits: Tensor, targets: Tensor, is_mean: bool) -> Te
 @operation
 def _log_softmax(x: Tensor) -> Tensor:
     dtype = at_least_float32(x.dtype)
-    wide = to(x.detach(), dtype)
+    wide = x.detach().to(dtype)
     row_shape = (*x.shape[:-1], 1)
     largest = empty(row_shape, dtype)
     largest = all_reduce(largest)
@@ -86,7 +86,7 @@ def _log_softmax(x: Tensor) -> Tensor:
     total = all_reduce(total)
     logarithm = empty(row_shape, dtype)
     y = empty(x.shape, dtype)
-    y = to(y, x.dtype)
+    y = y.to(x.dtype)
     del wide, largest, shifted, total, logarithm
     return with_node("log_softmax", y, [x], lambda _, g: g, [y])
 
@@ -134,7 +134,7 @@ def _gradient_of_logits(saved: list[Tensor], g: Tensor, is_mean: bool) -> Tensor
     safe = _where_known(targets, targets.dtype)
     gradient = empty(x.shape, x.dtype)
     is_elsewhere, _places = _masked(safe)
-    mask = to(is_elsewhere, x.dtype)
+    mask = is_elsewhere.to(x.dtype)
     update = empty(mask.shape, x.dtype)
     del mask
     places = empty(targets.shape, "int64")

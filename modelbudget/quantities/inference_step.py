@@ -7,10 +7,9 @@ from typing import Any
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import has_part_of_experts, is_sharded, target_tokens
 from modelbudget.operations.autocast import Autocast
-from modelbudget.operations.elementwise import clone, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Active, Tape, empty, running_on
-from modelbudget.operations.views import narrow
 from modelbudget.quantities.depth import OfPhases
 from modelbudget.quantities.tape_of_run import finish, make_model, parameters_of, tape_of
 from modelbudget.quantities.training_step import check_devices
@@ -46,8 +45,8 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
 
     def last(states):
         """Return the states of the last token: a view, or a copy."""
-        of_last = narrow(states, 1, 1, is_first=False)
-        return of_last if run.next_logits == "float32" else clone(of_last)
+        of_last = states.narrow(1, 1, is_first=False)
+        return of_last if run.next_logits == "float32" else of_last.clone()
 
     result = Inference()
     with running_on(tape_of(run, lists_allocations)) as tape, tape.without_graph():
@@ -74,7 +73,7 @@ def inference(program, a, run: RunConfig, lists_allocations: bool = False) -> In
         for phase, n_token in (("prefill", run.length), ("decode", 1)):
             tape.flops["forward"].clear()
             tape.restart("forward")
-            logits = model.next_token(narrow(tokens, 1, n_token), last)
+            logits = model.next_token(tokens.narrow(1, n_token), last)
             if run.next_logits == "float32":
                 logits_of_loop = without_gradient(logits, "float32")
             del logits
@@ -107,7 +106,7 @@ def _of_source_and_target(result: Inference, tape: Tape, model, tokens, run: Run
                     cache.length = n_before
             tape.flops["forward"].clear()
             tape.restart("forward")
-        model.decode(narrow(tokens, 1, 1), memory, n_before)
+        model.decode(tokens.narrow(1, 1), memory, n_before)
         finish(result, tape, phase)
     result.flops_decode = Counter(tape.flops["forward"])
 

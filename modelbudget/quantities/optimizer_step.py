@@ -26,7 +26,6 @@ from modelbudget.memory import step_program
 from modelbudget.memory.optimizer_states import OF_MODEL, of_part
 from modelbudget.operations.autograd import in_layers
 from modelbudget.operations.collectives import WholeGradient
-from modelbudget.operations.elementwise import to
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.tape import Active, Tensor, empty, stored_in
 
@@ -156,7 +155,7 @@ class OptimizerStep:
         gradients = []
         for p in in_layers(p for p, _ in self.pairs):
             assert p.grad is not None
-            gradients.append(to(p.grad, "float32"))
+            gradients.append(p.grad.to("float32"))
             if self.run_config.gradient_casts == "one_by_one":
                 p.grad = None
         return gradients

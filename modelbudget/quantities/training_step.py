@@ -24,12 +24,11 @@ from modelbudget.memory.optimizer_states import has_two_temporaries
 from modelbudget.operations.autocast import Autocast
 from modelbudget.operations.autograd import backward, in_layers
 from modelbudget.operations.collectives import WholeGradient
-from modelbudget.operations.elementwise import add, div, to, without_gradient
+from modelbudget.operations.elementwise import add, without_gradient
 from modelbudget.operations.losses import cross_entropy, cross_entropy_in_place
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError, NotComputedError
 from modelbudget.operations.tape import BYTES, Active, Storage, Tape, Tensor, empty, running_on
-from modelbudget.operations.views import flatten, narrow
 from modelbudget.operations.vocabulary_share import cross_entropy_of_share
 from modelbudget.quantities.depth import OfPhases
 from modelbudget.quantities.optimizer_step import OptimizerStep
@@ -264,7 +263,7 @@ def _of_microbatch(tape: Tape, step: TrainingStep, model, run, texts, preference
         loss = preference.loss(model, *texts)
     tape.autocast = None
     if run.n_microbatch > 1:
-        loss = div(loss, 1.0)
+        loss = loss / 1.0
     if loss.node is None:
         raise NotComputedError("adapter or trained: the loss reaches nothing that is trained")
     step.saved = saved_by_component(loss.node, tape.parameters)
@@ -314,18 +313,18 @@ def loss_of(logits: Tensor, run, labels: Tensor) -> Tensor:
     if run.loss_kernel == "in_place":
         return cross_entropy_in_place(logits, labels, run.loss_dtype == "float32")
     if run.loss_dtype == "float32":
-        logits = to(logits, at_least_float32(logits.dtype))
+        logits = logits.to(at_least_float32(logits.dtype))
     loss = cross_entropy
     if is_divided(run):
         loss = partial(cross_entropy_of_share, is_mean=run.targets == "given")
     if run.targets == "given":
-        return loss(flatten(logits, 0, 1), flatten(labels, 0, 1))
+        return loss(logits.flatten(0, 1), labels.flatten(0, 1))
     batch, length = labels.shape
     padded = empty((batch, length + 1), "int64")
-    shifted_once = narrow(padded, 1, length, is_first=False)
+    shifted_once = padded.narrow(1, length, is_first=False)
     shifted = shifted_once if batch == 1 else empty((batch, length), "int64")
-    total = loss(flatten(logits, 0, 1), flatten(shifted, 0, 1))
-    return div(total, 1.0)
+    total = loss(logits.flatten(0, 1), shifted.flatten(0, 1))
+    return total / 1.0
 
 
 PHASE = "forward"

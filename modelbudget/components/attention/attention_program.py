@@ -8,23 +8,12 @@ from modelbudget.common.attributes import with_attributes
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_layout import n_normalised
 from modelbudget.components.position import by_key, causal_bias, sinusoids
-from modelbudget.operations.elementwise import add, contiguous, mul, sigmoid
 from modelbudget.operations.joining import cat, pad
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import (
-    expand,
-    flatten,
-    narrow,
-    split,
-    transpose,
-    unflatten,
-    unsqueeze,
-)
 
 
 def program(a: Fields, r: Run, window=0, has_rope: bool = True):
@@ -86,21 +75,21 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
         if cache is not None:
             k, v = cache.append(k, v)
         if is_relative:
-            bias = add(scores_of_distances(q, x), causal_bias(x.shape[1], x.dtype))
-            q = add(q, content_bias)
+            bias = scores_of_distances(q, x) + causal_bias(x.shape[1], x.dtype)
+            q = q + content_bias
         if isinstance(bias, tuple):
             (bias,) = bias
         elif window and window < q.shape[2]:
             near = causal_bias(q.shape[2], x.dtype, window)  # live to the end
-            bias = near if bias is None else add(bias, near)
+            bias = near if bias is None else bias + near
         if sinks is not None:
             k, v, bias = with_sinks(q, k, v, bias)
         # No name for the core's result: it is freed where flatten copies it.
-        result = flatten(transpose(core(q, k, v, bias), 1, 2), 2)
+        result = core(q, k, v, bias).transpose(1, 2).flatten(2)
         if of_gate is not None:
-            result = gated(result, sigmoid(of_gate))
+            result = gated(result, of_gate.sigmoid())
         elif a.attention_gate:
-            result = gated(result, sigmoid(gate(x)))
+            result = gated(result, gate(x).sigmoid())
         if inner_norm is not None:
             result = inner_norm(result)
         return output(result)
@@ -115,7 +104,7 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
             if not has_gated_query:
                 q, of_gate = by_head(query(x), a.n_head, query_norm), None
             else:
-                q, of_gate = split(query(x), (d_query, d_gate))
+                q, of_gate = query(x).split((d_query, d_gate))
                 q = by_head(q, a.n_head, query_norm)
             k = by_head(key(x), a.n_kv_head, key_norm)
             return q, k, by_head(value(x), a.n_kv_head), of_gate, None
@@ -127,30 +116,30 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
 
     def by_head(x, n_head, head_norm=None):
         """(batch, length, n_head · d_head) to (batch, n_head, length, d_head)."""
-        x = unflatten(x, 2, (n_head, a.d_head))
+        x = x.unflatten(2, (n_head, a.d_head))
         if head_norm is not None:
             x = head_norm(x)
-        return transpose(x, 1, 2)
+        return x.transpose(1, 2)
 
     def parts_of(packed):
         """Return queries, keys and values of the packed result (batch, length, sum of widths)."""
         if r.projections == "sliced":
-            return [narrow(packed, -1, d_query), *(narrow(packed, -1, d_key, False) for _ in "kv")]
-        parts = split(packed, (d_query, d_key, d_key))
-        return [contiguous(part) for part in parts] if r.projections == "copied" else parts
+            return [packed.narrow(-1, d_query), *(packed.narrow(-1, d_key, False) for _ in "kv")]
+        parts = packed.split((d_query, d_key, d_key))
+        return [part.contiguous() for part in parts] if r.projections == "copied" else parts
 
     def scores_of_distances(q, x):
         """Return products of queries and projected sinusoids (batch, n_head, length, length)."""
         distance = of_distances(sinusoids(x.shape[1], x.shape[2], x.dtype))
-        distance = transpose(unflatten(distance, 1, (a.n_head, a.d_head)), 0, 1)
-        scores = matmul(add(q, position_bias), transpose(distance, -1, -2))
-        return mul(by_key(scores), 0.5)
+        distance = distance.unflatten(1, (a.n_head, a.d_head)).transpose(0, 1)
+        scores = (q + position_bias) @ distance.transpose(-1, -2)
+        return by_key(scores) * 0.5
 
     def gated(result, of_gate):
         if not a.gate_per_head:
-            return mul(result, of_gate)
-        heads = unflatten(result, 2, (a.n_head, a.d_head))
-        return flatten(mul(heads, unsqueeze(of_gate, 3)), 2)
+            return result * of_gate
+        heads = result.unflatten(2, (a.n_head, a.d_head))
+        return (heads * of_gate.unsqueeze(3)).flatten(2)
 
     def with_sinks(q, k, v, bias):
         """One more key that every query of a head scores the same, and whose value is zero."""
@@ -160,8 +149,8 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
         elif bias is None:
             bias = empty((1, k.shape[2]), q.dtype)
         k, v = (pad(x, (*x.shape[:2], x.shape[2] + 1, x.shape[3])) for x in (k, v))
-        bias = expand(bias, (*bias.shape[:-3], a.n_head, *bias.shape[-2:]))
-        column = expand(unsqueeze(unsqueeze(sinks, 1), 2), (*bias.shape[:-1], 1))
+        bias = bias.expand((*bias.shape[:-3], a.n_head, *bias.shape[-2:]))
+        column = sinks.unsqueeze(1).unsqueeze(2).expand((*bias.shape[:-1], 1))
         return k, v, cat((bias, column))
 
     return with_attributes(forward, reads_positions=True)
@@ -185,7 +174,7 @@ def _separate_norm(a: Fields, r: Run, n_head):
     def forward(x):
         x = norm.rms_norm(r)(x, 1, None) if a.norm == "rmsnorm" else layer_norm(x, 1, None, None)
         if weight is not None:
-            x = mul(x, weight)
-        return x if bias is None else add(x, bias)
+            x = x * weight
+        return x if bias is None else x + bias
 
     return forward

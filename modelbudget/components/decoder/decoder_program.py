@@ -14,7 +14,6 @@ from modelbudget.operations.attention_kernels import zero_where
 from modelbudget.operations.elementwise import dropout, without_gradient
 from modelbudget.operations.part import make_group, make_part
 from modelbudget.operations.tape import Active, Tensor, empty
-from modelbudget.operations.views import expand
 
 
 def program(a: Fields, r: Run, is_first: bool = True, is_last: bool = True):
@@ -125,7 +124,7 @@ def masks_of_sequences(windows: set, x: Tensor) -> dict:
         n_key = length if of_caches is None else of_caches[1]
         if window and length != n_key:
             n_key = min(n_key, window)  # those of a new token that a cache keeps
-        is_seen = expand(seen_keys(length, window, n_key), (batch, 1, length, n_key))
+        is_seen = seen_keys(length, window, n_key).expand((batch, 1, length, n_key))
         zero = empty((), x.dtype)
         masks[window] = (zero_where(is_seen, x.dtype),)
     return masks

@@ -21,23 +21,11 @@ from modelbudget.memory.timeline import (
 )
 from modelbudget.operations import elementwise
 from modelbudget.operations.autograd import with_node
-from modelbudget.operations.elementwise import (
-    add,
-    clamp,
-    compare,
-    expm1,
-    mul,
-    power,
-    softplus,
-    sub,
-    tanh,
-    where,
-)
+from modelbudget.operations.elementwise import compare, softplus, where
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.operation import operation
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import chunk
 
 GROUP = "MLP"
 SIZES = ()
@@ -233,11 +221,11 @@ def program(a: Fields, r: Run, d_ff=None):
         if packed and r.activation_kernel == "fused_gate":
             return down(normed(fused_gate(gate_up(x))))
         if packed:
-            of_gate, of_up = chunk(gate_up(x), 2)  # live until down is done
-            return down(normed(mul(activation(of_gate), of_up)))
+            of_gate, of_up = gate_up(x).chunk(2)  # live until down is done
+            return down(normed(activation(of_gate) * of_up))
         if not a.gated:
             return down(normed(activation(up(x))))
-        return down(normed(mul(activation(gate(x)), up(x))))
+        return down(normed(activation(gate(x)) * up(x)))
 
     return forward
 
@@ -249,7 +237,7 @@ def make_activation(a: Fields, r: Run) -> Callable:
     if a.activation == "xielu":
         return make_part("activation", _xielu)
     if a.activation == "relu2":
-        return lambda x: power(elementwise.relu(x), 2)
+        return lambda x: elementwise.relu(x) ** 2
     if a.activation == "gelu" and r.activation_kernel == "written_out":
         return _gelu_written_out
     if a.activation == "gelu" and r.activation_kernel == "written_out_factored":
@@ -263,23 +251,23 @@ def _xielu():
 
     def forward(x):
         positive = softplus(learned["positive"])
-        negative = add(softplus(learned["negative"]), 0.5)
-        below = mul(sub(expm1(clamp(x)), x), negative)
-        return add(where(compare(x), mul(mul(positive, x), x), below), mul(x, 0.5))
+        negative = softplus(learned["negative"]) + 0.5
+        below = (x.clamp().expm1() - x) * negative
+        return where(compare(x), positive * x * x, below) + x * 0.5
 
     return forward
 
 
 def _gelu_written_out(x):
     """GELU's tanh approximation, one operation at a time, as OpenAI's code for GPT-2."""
-    half = mul(x, 0.5)
-    return mul(half, add(tanh(mul(add(x, mul(power(x, 3), 0.044715)), 0.8)), 1.0))
+    half = x * 0.5
+    return half * (((x + x**3 * 0.044715) * 0.8).tanh() + 1.0)
 
 
 def _gelu_factored(x):
     """Write GELU with x as a factor of tanh's argument, as transformers' gelu_fast."""
-    half = mul(x, 0.5)
-    return mul(half, add(tanh(mul(mul(x, 0.8), add(mul(mul(x, 0.04), x), 1.0))), 1.0))
+    half = x * 0.5
+    return half * ((x * 0.8 * (x * 0.04 * x + 1.0)).tanh() + 1.0)
 
 
 @operation

@@ -22,7 +22,7 @@ from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers
 from modelbudget.operations.collectives import gathered as of_all_devices
 from modelbudget.operations.collectives import summed
-from modelbudget.operations.elementwise import add, div, mul, sigmoid, to, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.expert_exchange import on_other_devices
 from modelbudget.operations.joining import gather, index_add
 from modelbudget.operations.joining import rows as take_rows
@@ -30,10 +30,9 @@ from modelbudget.operations.linear_layer import make_linear, stored_parameters
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NotComputedError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
-from modelbudget.operations.reductions import softmax, sort, sum_over, topk
+from modelbudget.operations.reductions import softmax, sort
 from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Active, empty
-from modelbudget.operations.views import chunk, flatten, unflatten, unsqueeze, view
 
 GROUP = "experts"
 DIVIDED = ()
@@ -144,24 +143,24 @@ def program(a: Fields, r: Run):
     changes = down.change, up.change
 
     def forward(x):
-        tokens = flatten(x, 0, 1)  # (tokens, d_model)
+        tokens = x.flatten(0, 1)  # (tokens, d_model)
         if gathers:
             y = gathered(tokens)
         else:
             weights, chosen = choose(tokens)
             with changed(*changes):
-                order = _argsort(flatten(chosen))  # (token, choice) pairs, by expert
+                order = _argsort(chosen.flatten())  # (token, choice) pairs, by expert
                 owner = without_gradient(order)
                 if r.expert_parallel == 1:
                     outputs = routed(take_rows(read(tokens), owner))
                 else:  # no name for the rows: they are freed once they are sent
                     n = tokens.shape[0] * expert_parallel.received_per_token(a, r)
                     outputs = on_other_devices(routed, take_rows(read(tokens), owner), n)
-                weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
+                weighted = outputs * take_rows(weights.flatten(), order).unsqueeze(1)
                 y = sum_terms(index_add(empty(tokens.shape, tokens.dtype), owner, weighted))
         if shared is not None:
-            y = add(y, of_shared_experts(tokens))
-        return view(y, x.shape)
+            y = y + of_shared_experts(tokens)
+        return y.view(x.shape)
 
     def choose(tokens, normalised=False):
         with changed(router.change):
@@ -177,12 +176,12 @@ def program(a: Fields, r: Run):
 
     def routed(x):
         if packs:
-            of_gate, of_up = chunk(up(x), 2)
-            return down(mul(activation(of_gate), of_up))
+            of_gate, of_up = up(x).chunk(2)
+            return down(activation(of_gate) * of_up)
         if gate is None:
             return down(activation(up(x)))
         gated = activation(gate(x))
-        return down(mul(gated, up(x)))
+        return down(gated * up(x))
 
     def gathered(tokens):
         weights, chosen = choose(tokens, normalised=True)
@@ -191,26 +190,26 @@ def program(a: Fields, r: Run):
 
     def gathered_outputs(tokens, weights, chosen):
         """Sum the weighted outputs of the experts, gathered in the order of the tokens."""
-        _experts_in_order, order = sort(flatten(chosen))
+        _experts_in_order, order = sort(chosen.flatten())
         x = take_rows(read(tokens), without_gradient(order))
-        weights = take_rows(flatten(weights), order)
+        weights = take_rows(weights.flatten(), order)
         numbers = empty((a.n_expert,), "int64")
         ends = empty((a.n_expert,), "int32")
-        of_gate, of_up = chunk(up(x, ends), 2)
-        outputs = down(mul(activation(of_gate), of_up), ends)
-        weighted = mul(outputs, unsqueeze(weights, 1))
+        of_gate, of_up = up(x, ends).chunk(2)
+        outputs = down(activation(of_gate) * of_up, ends)
+        weighted = outputs * weights.unsqueeze(1)
         places = empty(order.shape, "int64")
         written = empty(order.shape, "int64")  # arange, which is written into places
         del written
         # No name for the rows: they are freed once they are summed.
         return sum_terms(
-            to(sum_over(unflatten(take_rows(weighted, places), 0, chosen.shape), [1]), tokens.dtype)
+            take_rows(weighted, places).unflatten(0, chosen.shape).sum([1]).to(tokens.dtype)
         )
 
     def of_shared_experts(tokens):
         assert shared is not None
         y = shared(tokens)
-        return y if shared_gate is None else mul(y, sigmoid(shared_gate(tokens)))
+        return y if shared_gate is None else y * shared_gate(tokens).sigmoid()
 
     return forward
 
@@ -229,18 +228,18 @@ def _router(a: Fields):
             tokens, weight if change is None else change.read(), None if selects else bias
         )
         if normalised:
-            return normalise(to(logits, at_least_float32(logits.dtype)))
+            return normalise(logits.to(at_least_float32(logits.dtype)))
         weights = softmax(logits)
-        ranks = weights if bias is None or not selects else add(weights.detach(), bias)
-        _, chosen = topk(ranks, a.n_expert_per_token)
+        ranks = weights if bias is None or not selects else weights.detach() + bias
+        _, chosen = ranks.topk(a.n_expert_per_token)
         del _
         return gather(weights, chosen), chosen
 
     def normalise(logits):
         if selects:
             raise NotComputedError("expert_kernel: gathered with router_bias: selection")
-        weights, chosen = topk(softmax(logits), a.n_expert_per_token)
-        return div(weights, sum_over(weights, [-1], keepdim=True)), chosen
+        weights, chosen = softmax(logits).topk(a.n_expert_per_token)
+        return weights / weights.sum([-1], keepdim=True), chosen
 
     return with_attributes(forward, change=change)
 
@@ -269,9 +268,9 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
         def forward(x, ends=None):
             if Active.tape.records_graph:
                 raise NotComputedError(OF_STORED_EXPERTS)
-            dtype, x = x.dtype, to(x, weight.dtype)
-            cast = None if shift is None else to(shift, weight.dtype)
-            return to(grouped_mm(x, dequantised(weight, before_copy), cast, ends), dtype)
+            dtype, x = x.dtype, x.to(weight.dtype)
+            cast = None if shift is None else shift.to(weight.dtype)
+            return grouped_mm(x, dequantised(weight, before_copy), cast, ends).to(dtype)
 
         return with_attributes(forward, change=_change(name, weight, is_stored=True))
 

@@ -5,7 +5,6 @@ from modelbudget.components.contract import Values
 from modelbudget.components.feed_forward import moe
 from modelbudget.components.feed_forward.moe import FIELDS, GROUP, SIZES
 from modelbudget.memory.parameter_tensors import Tensor
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import parameter
 
 __all__ = ["FIELDS", "GROUP", "SIZES"]
@@ -31,4 +30,4 @@ def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
     bias = parameter("bias", a.d_model)
     mixture = moe.program(a, r)
-    return lambda x: add(mixture(x), bias)
+    return lambda x: mixture(x) + bias

@@ -11,7 +11,6 @@ from modelbudget.components.mixers import attention, mamba2
 from modelbudget.components.mixers.mamba2 import FIELDS, SIZES
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
-from modelbudget.operations.elementwise import add
 from modelbudget.operations.part import NoProgramError, make_part
 
 __all__ = ["FIELDS", "SIZES"]
@@ -55,6 +54,6 @@ def program(a: Fields, r: Run):
     mix = make_part("mamba2", mamba2.program, a, r)
 
     def forward(x, bias=None, rotation=None):
-        return add(attend(x, bias, rotation), mix(x))
+        return attend(x, bias, rotation) + mix(x)
 
     return with_attributes(forward, reads_positions=True)

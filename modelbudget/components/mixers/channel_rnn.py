@@ -5,12 +5,10 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import add, mul, tanh
 from modelbudget.operations.joining import stack
 from modelbudget.operations.part import parameter
-from modelbudget.operations.reductions import mean, sum_over
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import steps_over, unsqueeze
+from modelbudget.operations.views import steps_over
 
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
@@ -46,12 +44,12 @@ def program(a: Fields, r: Run):
 
     def forward(x):
         state = cache.tensors[0] if cache else empty((x.shape[0], *cells), x.dtype)
-        bias = sum_over(biases, [0])
+        bias = biases.sum([0])
         outputs = []
         for (step,) in steps_over(1, x):
             carried = einsum("bdj,dij->bdi", state, hidden)
-            state = tanh(add(add(mul(unsqueeze(step, -1), input_), carried), bias))
-            outputs.append(mean(state, [-1]))
+            state = (step.unsqueeze(-1) * input_ + carried + bias).tanh()
+            outputs.append(state.mean([-1]))
         return stack(outputs, 1, x.shape[1])
 
     return forward

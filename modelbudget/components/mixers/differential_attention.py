@@ -10,12 +10,10 @@ from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.mixers import attention
 from modelbudget.memory.parameter_tensors import Tensor, counted, matrix
-from modelbudget.operations.elementwise import add, exp, mul, sub
 from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.reductions import prod, sum_over
-from modelbudget.operations.views import chunk, flatten, heads_of, transpose
+from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
 SIZES = ()
@@ -54,12 +52,12 @@ def program(a: Fields, r: Run):
         if cache is not None:
             k, v = cache.append(k, v)
         # Each half of the values is that of all heads: (batch, n_kv_head, length, d_head).
-        halves = (repeat(half, (1, 2, 1, 1)) for half in chunk(v, 2, 1))
+        halves = (repeat(half, (1, 2, 1, 1)) for half in v.chunk(2, 1))
         both = cat([core(q, k, half) for half in halves])
-        first, second = chunk(both, 2, 1)
-        positive, negative = (exp(sum_over(prod(pair, 0), [0])) for pair in chunk(factor, 2, 0))
-        result = sub(first, mul(add(sub(positive, negative), 0.8), second))
-        result = mul(0.2, norm.rms_norm(r)(result, 1, None))
-        return output(flatten(transpose(result, 1, 2), 2))
+        first, second = both.chunk(2, 1)
+        positive, negative = (pair.prod(0).sum([0]).exp() for pair in factor.chunk(2, 0))
+        result = first - (positive - negative + 0.8) * second
+        result = 0.2 * norm.rms_norm(r)(result, 1, None)
+        return output(result.transpose(1, 2).flatten(2))
 
     return forward

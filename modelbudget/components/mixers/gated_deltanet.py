@@ -9,37 +9,13 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.operations.elementwise import (
-    add,
-    contiguous,
-    exp,
-    masked_fill,
-    mul,
-    neg,
-    rsqrt,
-    sigmoid,
-    silu,
-    softplus,
-    sub,
-    to,
-)
+from modelbudget.operations.elementwise import silu, softplus
 from modelbudget.operations.joining import cat, pad, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import matmul, solve_triangular
-from modelbudget.operations.reductions import cumsum, sum_over
+from modelbudget.operations.products import solve_triangular
 from modelbudget.operations.tape import empty, steps, steps_of
-from modelbudget.operations.views import (
-    expand,
-    flatten,
-    narrow,
-    select,
-    split,
-    transpose,
-    unflatten,
-    unsqueeze,
-)
 
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True
@@ -133,35 +109,35 @@ def program(a: Fields, r: Run):
         length = x.shape[1]
         by_token = cache if length == 1 else None
         padding = 0 if by_token else -length % CHUNK
-        mixed = to(silu(convolve(query_key_value(x), padding)), precise)
-        query, key, value = split(mixed, widths, 1)
-        query = mul(normalised(query, n_key_head), 0.1)
+        mixed = silu(convolve(query_key_value(x), padding)).to(precise)
+        query, key, value = mixed.split(widths, 1)
+        query = normalised(query, n_key_head) * 0.1
         key = normalised(key, n_key_head)
         value = by_head(value, n_head)
-        beta = to(sigmoid(beta_of(x)), precise)
-        steps = to(add(decay_of(x), step), precise)
-        decay = mul(softplus(steps), neg(exp(to(rate, precise))))
+        beta = beta_of(x).sigmoid().to(precise)
+        steps = (decay_of(x) + step).to(precise)
+        decay = softplus(steps) * -rate.to(precise).exp()
         beta, decay = (padded_by_head(y, padding) for y in (beta, decay))
         query, key = (for_each_head(y) for y in (query, key))
         del mixed, steps
         if by_token:
             y = _delta_rule_of_token(query, key, value, beta, decay, by_token.tensors[0])
         else:
-            y = narrow(_delta_rule(query, key, value, beta, decay, cache is not None), 1, length)
+            y = _delta_rule(query, key, value, beta, decay, cache is not None).narrow(1, length)
         del query, key, value, beta, decay
-        y = norm_(to(y, x.dtype))
-        return output(flatten(mul(y, silu(unflatten(gate(x), 2, (n_head, d_value)))), 2))
+        y = norm_(y.to(x.dtype))
+        return output((y * silu(gate(x).unflatten(2, (n_head, d_value)))).flatten(2))
 
     def padded_by_head(y, padding):
         """(batch, length, n_head) to (batch, n_head, length + padding)."""
         batch, length, _ = y.shape
-        return transpose(pad(y, (batch, length + padding, n_head)), 1, 2)
+        return pad(y, (batch, length + padding, n_head)).transpose(1, 2)
 
     def for_each_head(y):
         """(batch, n_key_head, length, width) to a contiguous copy for each head."""
         group = n_head // n_key_head
-        y = unsqueeze(y, 2)
-        return contiguous(flatten(expand(y, (-1, -1, group, -1, -1)), 1, 2))
+        y = y.unsqueeze(2)
+        return y.expand((-1, -1, group, -1, -1)).flatten(1, 2).contiguous()
 
     return forward
 
@@ -173,42 +149,42 @@ def _delta_rule(query, key, value, beta, decay, keeps_state):
     inference also the state after the last chunk is computed.
     """
     n_chunk = query.shape[2] // CHUNK
-    query, key, value = (unflatten(y, 2, (n_chunk, CHUNK)) for y in (query, key, value))
-    beta, decay = (unflatten(y, 2, (n_chunk, CHUNK)) for y in (beta, decay))
-    decay = cumsum(decay, -1)
+    query, key, value = (y.unflatten(2, (n_chunk, CHUNK)) for y in (query, key, value))
+    beta, decay = (y.unflatten(2, (n_chunk, CHUNK)) for y in (beta, decay))
+    decay = decay.cumsum(-1)
     future = _upper_triangle()
-    between = sub(unsqueeze(decay, 4), unsqueeze(decay, 3))
-    between = exp(masked_fill(between, future))
-    from_start = exp(decay)
-    scaled = mul(key, unsqueeze(beta, -1))
-    system = mul(matmul(scaled, transpose(key, -1, -2)), between)
-    within = mul(matmul(query, transpose(key, -1, -2)), between)
-    new_values = solve_triangular(system, mul(value, unsqueeze(beta, -1)))
-    old_values = solve_triangular(system, mul(scaled, unsqueeze(from_start, -1)))
+    between = decay.unsqueeze(4) - decay.unsqueeze(3)
+    between = between.masked_fill(future).exp()
+    from_start = decay.exp()
+    scaled = key * beta.unsqueeze(-1)
+    system = (scaled @ key.transpose(-1, -2)) * between
+    within = (query @ key.transpose(-1, -2)) * between
+    new_values = solve_triangular(system, value * beta.unsqueeze(-1))
+    old_values = solve_triangular(system, scaled * from_start.unsqueeze(-1))
     del system, scaled, between
     outputs, state, n_step = [], None, len(steps_of(n_chunk))
     for number in steps(range(n_step), n_chunk):
-        values = select(new_values, 2)
+        values = new_values.select(2)
         if state is None:
-            outputs.append(matmul(select(within, 2), values))
+            outputs.append(within.select(2) @ values)
         else:
-            values = sub(values, matmul(select(old_values, 2), state))
-            reading = mul(select(query, 2), unsqueeze(select(from_start, 2), -1))
-            outputs.append(add(matmul(reading, state), matmul(select(within, 2), values)))
+            values = values - old_values.select(2) @ state
+            reading = query.select(2) * from_start.select(2).unsqueeze(-1)
+            outputs.append(reading @ state + within.select(2) @ values)
         if number + 1 < n_step or keeps_state:
-            last = narrow(select(decay, 2), -1, 1, is_first=False)
-            writing = mul(select(key, 2), unsqueeze(exp(sub(last, select(decay, 2))), -1))
-            written = matmul(transpose(writing, -1, -2), values)
-            state = written if state is None else add(mul(state, unsqueeze(exp(last), -1)), written)
-    return flatten(stack([transpose(y, 1, 2) for y in outputs], 1, n_chunk), 1, 2)
+            last = decay.select(2).narrow(-1, 1, is_first=False)
+            writing = key.select(2) * (last - decay.select(2)).exp().unsqueeze(-1)
+            written = writing.transpose(-1, -2) @ values
+            state = written if state is None else state * last.exp().unsqueeze(-1) + written
+    return stack([y.transpose(1, 2) for y in outputs], 1, n_chunk).flatten(1, 2)
 
 
 def _delta_rule_of_token(query, key, value, beta, decay, state):
     """Compute the same of one token after a state (batch, n_head, d_key, d_value)."""
-    state = mul(state, unsqueeze(exp(decay), -1))
-    delta = mul(sub(value, matmul(key, state)), unsqueeze(beta, -1))
-    state = add(state, mul(transpose(key, -1, -2), delta))
-    return transpose(matmul(query, state), 1, 2)
+    state = state * decay.exp().unsqueeze(-1)
+    delta = (value - key @ state) * beta.unsqueeze(-1)
+    state = state + key.transpose(-1, -2) * delta
+    return (query @ state).transpose(1, 2)
 
 
 def _upper_triangle():
@@ -222,18 +198,18 @@ def written_out_convolution(n_channel, span):
     cache = recurrent_state.declare((n_channel, span))
 
     def forward(x, padding):
-        x = transpose(x, 1, 2)
+        x = x.transpose(1, 2)
         batch, _, length = x.shape
         shape = (batch, n_channel, length + span - 1 + padding)
         if cache is not None:
             seen = cat((cache.tensors[0], x))
-            seen = pad(narrow(seen, -1, length + span - 1, is_first=False), shape)
+            seen = pad(seen.narrow(-1, length + span - 1, is_first=False), shape)
         else:
             seen = pad(x, shape)
         length = length + padding
-        y = mul(narrow(seen, -1, length), narrow(weight, -1, 1))
+        y = seen.narrow(-1, length) * weight.narrow(-1, 1)
         for _ in range(1, span):
-            y = add(y, mul(narrow(seen, -1, length, False), narrow(weight, -1, 1, False)))
+            y = y + seen.narrow(-1, length, False) * weight.narrow(-1, 1, False)
         return y
 
     return forward
@@ -241,13 +217,13 @@ def written_out_convolution(n_channel, span):
 
 def by_head(x, n_head):
     """(batch, n_head · width, length) to (batch, n_head, length, width)."""
-    return transpose(unflatten(x, 1, (n_head, x.shape[1] // n_head)), 2, 3)
+    return x.unflatten(1, (n_head, x.shape[1] // n_head)).transpose(2, 3)
 
 
 def normalised(x, n_head):
     """Return the heads of x, each divided by its length."""
     x = by_head(x, n_head)
-    return mul(x, rsqrt(add(sum_over(mul(x, x), [-1], keepdim=True), 1e-6)))
+    return x * ((x * x).sum([-1], keepdim=True) + 1e-6).rsqrt()
 
 
 def head_norm(r: Run, width):

@@ -14,23 +14,13 @@ from modelbudget.components.mixers.gated_deltanet import (
     written_out_convolution,
 )
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.operations.elementwise import add, exp, mul, neg, sigmoid, silu, softplus, sub, to
+from modelbudget.operations.elementwise import silu, softplus
 from modelbudget.operations.joining import cat, stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
-from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import (
-    chunk,
-    flatten,
-    heads_of,
-    squeeze,
-    steps_over,
-    transpose,
-    unflatten,
-    unsqueeze,
-)
+from modelbudget.operations.views import heads_of, steps_over
 
 __all__ = ["FIELDS"]
 
@@ -88,23 +78,23 @@ def program(a: Fields, r: Run):
 
     def forward(x):
         mixed = cat((query_of(x), key_of(x), value_of(x)))
-        mixed = to(silu(convolve(mixed, 0)), precise)
-        query, key, value = chunk(mixed, 3, 1)
-        query = mul(normalised(query, n_head), 0.1)
+        mixed = silu(convolve(mixed, 0)).to(precise)
+        query, key, value = mixed.chunk(3, 1)
+        query = normalised(query, n_head) * 0.1
         key = normalised(key, n_head)
         value = by_head(value, n_head)
-        step = heads_of(to(add(decay_up(decay_down(x)), step_bias), precise), n_head, width)
-        decay = exp(mul(neg(by_rate(exp(to(rate, precise)))), softplus(step)))
-        beta = transpose(to(sigmoid(beta_of(x)), precise), 1, 2)
+        step = heads_of((decay_up(decay_down(x)) + step_bias).to(precise), n_head, width)
+        decay = (-by_rate(rate.to(precise).exp()) * softplus(step)).exp()
+        beta = beta_of(x).sigmoid().to(precise).transpose(1, 2)
         shape = x.shape[0], n_head, width, width
         state = cache.tensors[0] if cache else empty(shape, precise)
         y, state = _scan(query, key, value, beta, decay, state)
-        gate = unflatten(gate_up(gate_down(x)), 2, (n_head, width))
-        return output(flatten(mul(norm(to(y, x.dtype)), sigmoid(gate)), 2))
+        gate = gate_up(gate_down(x)).unflatten(2, (n_head, width))
+        return output((norm(y.to(x.dtype)) * gate.sigmoid()).flatten(2))
 
     def by_rate(x):
         """(n_head) to (n_head, 1, 1)."""
-        return unsqueeze(unsqueeze(x, 1), 2)
+        return x.unsqueeze(1).unsqueeze(2)
 
     return forward
 
@@ -117,10 +107,8 @@ def _scan(query, key, value, beta, decay, state):
     """
     outputs = []
     for q, k, v, b, kept in steps_over(2, query, key, value, beta, decay):
-        state = mul(unsqueeze(kept, -1), state)
-        known = squeeze(matmul(unsqueeze(k, -2), state), -2)
-        state = add(
-            state, mul(unsqueeze(k, -1), unsqueeze(mul(sub(v, known), unsqueeze(b, -1)), -2))
-        )
-        outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
+        state = kept.unsqueeze(-1) * state
+        known = (k.unsqueeze(-2) @ state).squeeze(-2)
+        state = state + k.unsqueeze(-1) * ((v - known) * b.unsqueeze(-1)).unsqueeze(-2)
+        outputs.append((q.unsqueeze(-2) @ state).squeeze(-2))
     return stack(outputs, 1, query.shape[2]), state

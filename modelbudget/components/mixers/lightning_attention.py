@@ -9,13 +9,12 @@ from modelbudget.components import recurrent_state
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import head_norm
-from modelbudget.operations.elementwise import add, exp, mul, sigmoid, silu, without_gradient
+from modelbudget.operations.elementwise import silu, without_gradient
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.products import matmul
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import flatten, split, squeeze, steps_over, unflatten, unsqueeze
+from modelbudget.operations.views import steps_over
 
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True
@@ -48,15 +47,15 @@ def program(a: Fields, r: Run):
     cache = recurrent_state.declare(shape)
 
     def forward(x):
-        mixed = unflatten(silu(query_key_value(x)), 2, (a.n_head, 3 * a.d_head))
-        query, key, value = split(mixed, [a.d_head] * 3)
+        mixed = silu(query_key_value(x)).unflatten(2, (a.n_head, 3 * a.d_head))
+        query, key, value = mixed.split([a.d_head] * 3)
         state = cache.tensors[0] if cache else empty((x.shape[0], *shape), x.dtype)
         decay, outputs = _decay(a.n_head, x.dtype), []
         for q, k, v in steps_over(1, query, key, value):
-            state = add(mul(decay, state), mul(unsqueeze(k, -1), unsqueeze(v, -2)))
-            outputs.append(squeeze(matmul(unsqueeze(q, -2), state), -2))
-        y = norm(flatten(stack(outputs, 1, x.shape[1]), 2))
-        return output(mul(sigmoid(gate(x)), y))
+            state = decay * state + k.unsqueeze(-1) * v.unsqueeze(-2)
+            outputs.append((q.unsqueeze(-2) @ state).squeeze(-2))
+        y = norm(stack(outputs, 1, x.shape[1]).flatten(2))
+        return output(gate(x).sigmoid() * y)
 
     return forward
 
@@ -68,4 +67,4 @@ def _decay(n_head, dtype: str):
     y = heads
     for _ in range(4):
         y = without_gradient(y)
-    return unsqueeze(unsqueeze(exp(y), 1), 2)
+    return y.exp().unsqueeze(1).unsqueeze(2)

@@ -10,24 +10,16 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import kv_cache, rope, scaled_dot_product
 from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
-from modelbudget.operations.elementwise import add, mul, to, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.joining import index_add, repeat
 from modelbudget.operations.joining import rows as take_rows
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import grouped_mm, linear
-from modelbudget.operations.reductions import softmax, sort, topk
+from modelbudget.operations.reductions import softmax, sort
 from modelbudget.operations.tape import Active, empty
-from modelbudget.operations.views import (
-    chunk,
-    flatten,
-    heads_of,
-    transpose,
-    unflatten,
-    unsqueeze,
-    view,
-)
+from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
 SIZES = ("n_query_expert", "n_query_expert_per_token")
@@ -81,26 +73,26 @@ def program(a: Fields, r: Run):
 
     def forward(x):
         batch, length, _ = x.shape
-        tokens = flatten(x, 0, 1)  # (tokens, d_model)
+        tokens = x.flatten(0, 1)  # (tokens, d_model)
         weights, chosen = choose(tokens)
-        _, order = sort(flatten(chosen))  # (token, choice) pairs, by expert
+        _, order = sort(chosen.flatten())  # (token, choice) pairs, by expert
         del _
         owner = without_gradient(order)
         q = in_order_of_tokens(query(take_rows(tokens, owner)), order)
-        q = view(q, (batch, length, n_chosen * inner))
+        q = q.view((batch, length, n_chosen * inner))
         q = heads_of(q, n_chosen * a.n_kv_head, a.d_head)
-        k, v = (heads_of(y, a.n_kv_head, a.d_head) for y in chunk(key_value(x), 2))
+        k, v = (heads_of(y, a.n_kv_head, a.d_head) for y in key_value(x).chunk(2))
         if d_rotary:
             q, k = (rope.rotate(y, d_rotary) for y in (q, k))
         if cache is not None:
             k, v = cache.append(k, v)
         k, v = (repeat(y, (1, n_chosen, 1, 1)) for y in (k, v))
-        result = transpose(core(q, k, v), 1, 2)  # (batch, length, n_head, d_head)
-        result = unflatten(flatten(result, 2), 2, (n_chosen, inner))
-        outputs = output(take_rows(flatten(result, 0, 2), order))
-        weighted = mul(outputs, unsqueeze(take_rows(flatten(weights), order), 1))
+        result = core(q, k, v).transpose(1, 2)  # (batch, length, n_head, d_head)
+        result = result.flatten(2).unflatten(2, (n_chosen, inner))
+        outputs = output(take_rows(result.flatten(0, 2), order))
+        weighted = outputs * take_rows(weights.flatten(), order).unsqueeze(1)
         y = index_add(empty(tokens.shape, tokens.dtype), owner, weighted)
-        return add(view(y, x.shape), bias)
+        return y.view(x.shape) + bias
 
     def in_order_of_tokens(rows, order):
         return index_add(empty(rows.shape, rows.dtype), order, rows)
@@ -113,9 +105,9 @@ def _router(a: Fields):
     weight = parameter("weight", a.n_query_expert, a.d_model)
 
     def forward(tokens):
-        logits = to(linear(tokens, weight), at_least_float32(tokens.dtype))
-        largest, chosen = topk(logits, a.n_query_expert_per_token)
-        return to(softmax(largest), tokens.dtype), chosen
+        logits = linear(tokens, weight).to(at_least_float32(tokens.dtype))
+        largest, chosen = logits.topk(a.n_query_expert_per_token)
+        return softmax(largest).to(tokens.dtype), chosen
 
     return forward
 

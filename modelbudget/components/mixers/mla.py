@@ -18,23 +18,13 @@ from modelbudget.memory.timeline import (
     linear_backward,
     times,
 )
-from modelbudget.operations.elementwise import add, mul, relu, without_gradient
+from modelbudget.operations.elementwise import without_gradient
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, NotComputedError, make_part, parameter
-from modelbudget.operations.products import matmul
-from modelbudget.operations.reductions import sum_over, topk
 from modelbudget.operations.tape import Active
-from modelbudget.operations.views import (
-    expand,
-    flatten,
-    heads_of,
-    split,
-    squeeze,
-    transpose,
-    unsqueeze,
-)
+from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
 DIVIDED = ("n_head",)
@@ -302,24 +292,23 @@ def program(a: Fields, r: Run):
         bias = hidden_scores(x, latent_query)
         del latent_query
         q = heads_of(q, a.n_head, a.d_nope + a.d_rope)
-        parts = split(q, (a.d_nope, a.d_rope)) if has_rope else None
-        latent, k_rope = split(kv_down(x), (a.kv_lora_rank, a.d_rope))
-        k_rope = unsqueeze(k_rope, 1)  # (batch, 1, length, d_rope)
+        parts = q.split((a.d_nope, a.d_rope)) if has_rope else None
+        latent, k_rope = kv_down(x).split((a.kv_lora_rank, a.d_rope))
+        k_rope = k_rope.unsqueeze(1)  # (batch, 1, length, d_rope)
         if has_rope:
             k_rope = rope.rotate(k_rope, a.d_rope)
         if cache is not None:
-            latent, k_rope = cache.append(unsqueeze(latent, 1), k_rope)
-            latent = squeeze(latent, 1)
-        k_nope, v = split(
-            heads_of(kv_up(kv_norm(latent)), a.n_head, a.d_nope + a.d_value),
-            (a.d_nope, a.d_value),
+            latent, k_rope = cache.append(latent.unsqueeze(1), k_rope)
+            latent = latent.squeeze(1)
+        k_nope, v = heads_of(kv_up(kv_norm(latent)), a.n_head, a.d_nope + a.d_value).split(
+            (a.d_nope, a.d_value)
         )
         if parts is not None:
             q_nope, q_rope = parts
             q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
-        k = cat((k_nope, expand(k_rope, (-1, a.n_head, -1, -1))))
+        k = cat((k_nope, k_rope.expand((-1, a.n_head, -1, -1))))
         y = core(q, k, v, bias)
-        return output(flatten(transpose(y, 1, 2), 2))
+        return output(y.transpose(1, 2).flatten(2))
 
     return forward
 
@@ -343,21 +332,21 @@ def _indexer(a: Fields, r: Run):
         with Active.tape.without_graph():
             length = x.shape[1]
             q = heads_of(index_query(queries), a.n_index_head, a.d_index)
-            k = unsqueeze(index_norm(index_key(x)), 1)
+            k = index_norm(index_key(x)).unsqueeze(1)
             # (batch, n_index_head, length, length)
             scores = _products(rope.rotate(q, a.d_rope), rope.rotate(k, a.d_rope))
-            weights = unsqueeze(transpose(index_weight(x), 1, 2), -1)
-            ranks = add(sum_over(mul(weights, relu(scores)), [1]), causal_bias(length, x.dtype))
-            chosen = topk(ranks, min(a.n_selected, length))[1]
+            weights = index_weight(x).transpose(1, 2).unsqueeze(-1)
+            ranks = (weights * scores.relu()).sum([1]) + causal_bias(length, x.dtype)
+            chosen = ranks.topk(min(a.n_selected, length))[1]
             hidden = without_gradient(without_gradient(ranks))  # -inf, and 0 where chosen
-        return unsqueeze(add(hidden, causal_bias(length, x.dtype)), 1)
+        return (hidden + causal_bias(length, x.dtype)).unsqueeze(1)
 
     return hidden_scores
 
 
 def _products(q, k):
     """Multiply queries by keys: an operator, which holds both until it is done."""
-    return matmul(q, transpose(k, -1, -2))
+    return q @ k.transpose(-1, -2)
 
 
 def _layer_norm(width):

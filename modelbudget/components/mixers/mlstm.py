@@ -5,27 +5,13 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import (
-    absolute,
-    add,
-    div,
-    exp,
-    log_sigmoid,
-    maximum,
-    mul,
-    neg,
-    sigmoid,
-    sub,
-    tanh,
-    to,
-)
+from modelbudget.operations.elementwise import log_sigmoid, maximum
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
 from modelbudget.operations.part import NoProgramError, make_part, parameter
-from modelbudget.operations.reductions import sum_over
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import flatten, steps_over, unflatten, unsqueeze
+from modelbudget.operations.views import steps_over
 
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
@@ -83,14 +69,14 @@ def program(a: Fields, r: Run):
 
     def forward(x):
         query, key, value = (
-            unflatten(projection(x), -1, (n_head, width))
+            projection(x).unflatten(-1, (n_head, width))
             for projection, width in ((query_of, d_key), (key_of, d_key), (value_of, d_value))
         )
         write, keep = (_capped(gate(x)) for gate in (input_gate, forget_gate))
         batch = x.shape[0]
         state = cache.tensors if cache else [empty((batch, *shape), x.dtype) for shape in shapes]
-        y, state = _scan(mul(query, 0.1), key, value, write, log_sigmoid(keep), state)
-        return output(mul(sigmoid(gate(x)), norm(y)))
+        y, state = _scan(query * 0.1, key, value, write, log_sigmoid(keep), state)
+        return output(gate(x).sigmoid() * norm(y))
 
     return forward
 
@@ -98,12 +84,12 @@ def program(a: Fields, r: Run):
 def norm_of_heads(width):
     """Normalise each head alone: (batch, length, n_head, d) to (batch, length, n_head · d)."""
     weight = parameter("weight", width)
-    return lambda x: mul(flatten(layer_norm(x, 1, None, None), 2), weight)
+    return lambda x: layer_norm(x, 1, None, None).flatten(2) * weight
 
 
 def _capped(x):
     """Return numbers between −15 and 15."""
-    return mul(15.0, tanh(div(x, 15.0)))
+    return 15.0 * (x / 15.0).tanh()
 
 
 def _scan(query, key, value, write, keep, state):
@@ -115,15 +101,13 @@ def _scan(query, key, value, write, keep, state):
     matrix, normaliser, m = state
     outputs = []
     for q, k, v, i, f in steps_over(1, query, key, value, write, keep):
-        largest = maximum(add(f, m), i)
-        kept, written = exp(sub(add(f, m), largest)), exp(sub(i, largest))
-        k = mul(unsqueeze(written, -1), k)
-        matrix = add(
-            mul(unsqueeze(unsqueeze(kept, -1), -1), matrix), mul(unsqueeze(k, -1), unsqueeze(v, -2))
-        )
-        normaliser = add(mul(unsqueeze(kept, -1), normaliser), k)
+        largest = maximum(f + m, i)
+        kept, written = (f + m - largest).exp(), (i - largest).exp()
+        k = written.unsqueeze(-1) * k
+        matrix = kept.unsqueeze(-1).unsqueeze(-1) * matrix + k.unsqueeze(-1) * v.unsqueeze(-2)
+        normaliser = kept.unsqueeze(-1) * normaliser + k
         m = largest
-        read = einsum("bhk,bhkv->bhv", q, to(matrix, q.dtype))
-        size = absolute(sum_over(mul(q, normaliser), [-1]))
-        outputs.append(div(read, to(unsqueeze(maximum(size, exp(neg(m))), -1), q.dtype)))
+        read = einsum("bhk,bhkv->bhv", q, matrix.to(q.dtype))
+        size = (q * normaliser).sum([-1]).abs()
+        outputs.append(read / maximum(size, (-m).exp()).unsqueeze(-1).to(q.dtype))
     return stack(outputs, 1, query.shape[1]), (matrix, normaliser, m)

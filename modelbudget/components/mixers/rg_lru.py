@@ -7,25 +7,13 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.memory.parameter_tensors import Tensor, counted
-from modelbudget.operations.elementwise import (
-    add,
-    contiguous,
-    exp,
-    gelu,
-    mul,
-    one_minus,
-    power,
-    sigmoid,
-    softplus,
-    sqrt,
-    to,
-)
+from modelbudget.operations.elementwise import gelu, softplus
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import baddbmm
 from modelbudget.operations.tape import empty, product
-from modelbudget.operations.views import reshape, steps_over, transpose, unsqueeze, view
+from modelbudget.operations.views import steps_over
 
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True
@@ -87,13 +75,13 @@ def program(a: Fields, r: Run):
 
     def forward(x):
         gate = gelu(gate_of(x))
-        x = contiguous(convolve(input_(x)))
-        rate = mul(-8.0, softplus(decay))
-        kept = exp(mul(rate, sigmoid(recurrence_gate(x))))
-        written = mul(sqrt(one_minus(power(kept, 2))), mul(sigmoid(input_gate(x)), x))
+        x = convolve(input_(x)).contiguous()
+        rate = -8.0 * softplus(decay)
+        kept = (rate * recurrence_gate(x).sigmoid()).exp()
+        written = (1 - kept**2).sqrt() * (input_gate(x).sigmoid() * x)
         state = cache.tensors[0] if cache else empty((x.shape[0], width), x.dtype)
         y, state = _scan(kept, written, state)
-        return output(mul(y, gate))
+        return output(y * gate)
 
     return forward
 
@@ -103,9 +91,9 @@ def _block_diagonal(n_block, size):
     weight, bias = parameter("weight", n_block, size, size), parameter("bias", n_block, size)
 
     def forward(x):
-        blocks = transpose(view(x, (product(x.shape[:-1]), n_block, size)), 0, 1)
-        y = baddbmm(unsqueeze(bias, 1), blocks, weight)
-        return reshape(transpose(y, 0, 1), x.shape)
+        blocks = x.view((product(x.shape[:-1]), n_block, size)).transpose(0, 1)
+        y = baddbmm(bias.unsqueeze(1), blocks, weight)
+        return y.transpose(0, 1).reshape(x.shape)
 
     return forward
 
@@ -117,6 +105,6 @@ def _scan(kept, written, state):
     """
     states = []
     for keep, new in steps_over(1, kept, written):
-        state = add(mul(keep, state), new)
-        states.append(to(state, new.dtype))
+        state = keep * state + new
+        states.append(state.to(new.dtype))
     return stack(states, 1, kept.shape[1]), state

@@ -4,10 +4,8 @@ from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
-from modelbudget.operations.elementwise import mul
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
-from modelbudget.operations.views import chunk
 
 GROUP = "state space"
 SIZES = ("d_short_convolution",)
@@ -42,7 +40,7 @@ def program(a: Fields, r: Run):
     output = make_linear("output", a.d_model, a.d_model)
 
     def forward(x):
-        before, after, x = chunk(input_(x), 3)
-        return output(mul(after, convolve(mul(before, x))))
+        before, after, x = input_(x).chunk(3)
+        return output(after * convolve(before * x))
 
     return forward

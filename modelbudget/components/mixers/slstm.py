@@ -5,33 +5,12 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.mixers.mlstm import norm_of_heads
 from modelbudget.memory.parameter_tensors import Tensor, counted
-from modelbudget.operations.elementwise import (
-    add,
-    div,
-    exp,
-    log_sigmoid,
-    maximum,
-    mul,
-    sigmoid,
-    silu,
-    sub,
-    tanh,
-    to,
-)
+from modelbudget.operations.elementwise import log_sigmoid, maximum, silu
 from modelbudget.operations.joining import stack
 from modelbudget.operations.part import NoProgramError, make_part, parameter
 from modelbudget.operations.products import bmm
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import (
-    flatten,
-    permute,
-    reshape,
-    steps_over,
-    transpose,
-    unbind,
-    unflatten,
-    unsqueeze,
-)
+from modelbudget.operations.views import steps_over
 
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
@@ -95,23 +74,23 @@ def program(a: Fields, r: Run):
         made = [input_gate(convolved), forget_gate(convolved)]
         made += [cell_input(x), output_gate(x)]
         # (4, batch, length, d_model)
-        of_tokens = stack([reshape(transpose(y, 0, 1), (batch, length, width)) for y in made])
+        of_tokens = stack([y.transpose(0, 1).reshape((batch, length, width)) for y in made])
         states = cache.tensors if cache else [empty((batch, width), convolved.dtype)] * 4
         outputs = []
-        for (new,) in steps_over(2, add(of_tokens, unsqueeze(unsqueeze(biases, 1), 2))):
-            states = _step(add(new, of_state(to(states[0], new.dtype))), *states)
-            outputs.append(to(states[0], new.dtype))
-        return norm(unflatten(stack(outputs, 1, length), 2, heads))
+        for (new,) in steps_over(2, of_tokens + biases.unsqueeze(1).unsqueeze(2)):
+            states = _step(new + of_state(states[0].to(new.dtype)), *states)
+            outputs.append(states[0].to(new.dtype))
+        return norm(stack(outputs, 1, length).unflatten(2, heads))
 
     def by_head(x):
         """(batch, length, d_model) to (n_head, batch · length, d_head)."""
-        return transpose(unflatten(flatten(x, 0, 1), 1, heads), 0, 1)
+        return x.flatten(0, 1).unflatten(1, heads).transpose(0, 1)
 
     def of_state(hidden):
         """Return what the gates read of a hidden state (batch, d_model): (4, batch, d_model)."""
-        of_heads = transpose(unflatten(hidden, 1, heads), 0, 1)
-        made = unflatten(of_hidden(of_heads), 2, (4, a.d_slstm_head))  # (n_head, batch, 4, d_head)
-        return flatten(permute(made, [2, 1, 0, 3]), 2)
+        of_heads = hidden.unflatten(1, heads).transpose(0, 1)
+        made = of_hidden(of_heads).unflatten(2, (4, a.d_slstm_head))  # (n_head, batch, 4, d_head)
+        return made.permute([2, 1, 0, 3]).flatten(2)
 
     return forward
 
@@ -124,10 +103,10 @@ def _head_linear(n_head, d_head, width):
 
 def _step(gates, hidden, cell, normaliser, largest):
     """Return the next states, each (batch, d_model); gates (4, batch, d_model)."""
-    write, keep, new, out = unbind(gates, 0)
-    keep = add(log_sigmoid(keep), largest)
+    write, keep, new, out = gates.unbind(0)
+    keep = log_sigmoid(keep) + largest
     top = maximum(keep, write)
-    written, kept = exp(sub(write, top)), exp(sub(keep, top))
-    cell = add(mul(kept, cell), mul(written, tanh(new)))
-    normaliser = add(mul(kept, normaliser), written)
-    return div(mul(sigmoid(out), cell), normaliser), cell, normaliser, top
+    written, kept = (write - top).exp(), (keep - top).exp()
+    cell = kept * cell + written * new.tanh()
+    normaliser = kept * normaliser + written
+    return out.sigmoid() * cell / normaliser, cell, normaliser, top
