@@ -36,6 +36,8 @@ def cache_terms(caches: Sequence[LayerCache], run: RunConfig) -> Terms:
             "cache_layout = cells: llama.cpp computes keys and values of a source again for each "
             "token, and keeps none; allowed: paged, dynamic, static, contiguous"
         )
+    if run.cache_layout == "cells" and run.attention_kernel == "math":
+        caches = _with_widest_values(caches)
     terms: Terms = {}
     for cache in caches:
         n_bytes = _tokens_bytes(cache, run) + _states_bytes(cache, run) + _counts(cache, run)
@@ -66,6 +68,22 @@ def cells_of(cache: LayerCache, run: RunConfig) -> int:
     if cache.window:
         n = min(n, run.batch * cache.window + run.batched_tokens)
     return ceil_div(n, CELLS) * CELLS
+
+
+def _with_widest_values(caches: Sequence[LayerCache]) -> list[LayerCache]:
+    """Return caches whose values are as wide as the widest, as llama.cpp's without flash attention.
+
+    `n_embd_v_gqa_max` in its llama-kv-cache.cpp. Next to latents there are no values.
+    """
+    numbers = {cache: cache.vectors[0][0] * cache.vectors[0][1] // 2
+               for cache in caches if len(cache.vectors) == 1}  # fmt: skip
+    widest = max(numbers.values(), default=0)
+    return [
+        cache._replace(vectors=((1, numbers[cache], False), (1, widest, False)))
+        if numbers.get(cache, widest) < widest
+        else cache
+        for cache in caches
+    ]
 
 
 def _states_bytes(cache: LayerCache, run: RunConfig) -> int:

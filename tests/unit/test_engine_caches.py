@@ -316,3 +316,18 @@ def test_llama_cpp_keeps_keys_of_an_indexer_next_to_latents():
     settings = {"cache_layout": "cells", "dtype": "float16", "length": 768_000}
     served = mb.model("zai-org/GLM-5").serve("h200", settings).of_device
     assert served.request_bytes / 2**20 == 65_812.5 + 3_937.5 * 78 / 21
+
+
+def test_llama_cpp_pads_values_without_flash_attention():
+    """To the widest of all layers (`n_embd_v_gqa_max` in llama-kv-cache.cpp), in float16.
+
+    Of Gemma 4 31B 50 layers with a window have 16 heads of 256 channels, 10 have 4 of 512; of
+    Gemma 3 all have as many.
+    """
+    for name, padding in (("gemma-4-31b", 10 * (16 * 256 - 4 * 512)), ("gemma-3-27b", 0)):
+        settings = {"cache_layout": "cells", "length": 4096}
+        of_flash, of_math = (
+            mb.model(name).serve("h200", settings | {"attention_kernel": kernel}).of_device
+            for kernel in ("flash", "math")
+        )
+        assert of_math.request_bytes - of_flash.request_bytes == 2 * 4096 * padding
