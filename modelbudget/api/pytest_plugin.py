@@ -26,9 +26,11 @@ def budget() -> Callable[..., None]:
 
     def compare(path: str | Path = "budget.lock", module: str | None = None) -> None:
         from modelbudget.api.budget_lock import check, table
+        from modelbudget.common.number_format import counted
 
         if changes := check(Path(path), module):
-            pytest.fail(f"{path}: {len(changes)} values changed\n{table(changes)}", pytrace=False)
+            changed = f"{counted(len(changes), 'value')} changed"
+            pytest.fail(f"{path}: {changed}\n{table(changes)}", pytrace=False)
 
     return compare
 

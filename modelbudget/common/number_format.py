@@ -16,6 +16,11 @@ def count(value: int) -> str:
     return f"{value:,}"
 
 
+def counted(n: int, noun: str) -> str:
+    """Format a number with its noun: 1 layout, 2 layouts."""
+    return f"{count(n)} {noun}{'' if n == 1 else 's'}"
+
+
 def signed(difference: int) -> str:
     """Format a difference with its sign: +1,024 or −512."""
     return f"{'−' if difference < 0 else '+'}{abs(difference):,}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from modelbudget.common.number_format import counted
 from modelbudget.common.suggestions import MAX_LISTED, offered
 
 MAX_DESCRIBED = 100
@@ -122,7 +123,7 @@ def _bound(error: dict) -> str | None:
         case "too_short" | "too_long":
             bound, key = ("least", "min") if error["type"] == "too_short" else ("most", "max")
             n = context[f"{key}_length"]
-            return f"must have at {bound} {n:,} item{'s' if n > 1 else ''}"
+            return f"must have at {bound} {counted(n, 'item')}"
     return None
 
 

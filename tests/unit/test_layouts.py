@@ -110,11 +110,12 @@ def test_layouts_that_are_not_computed_are_counted_apart(model, monkeypatch, cap
     n = found.of_all.height
     assert n == found.of_all["bytes"].null_count() > 0
     first, least = (table.title for table in of_layouts(found, "it"))
-    assert f"of {n} layouts, 0 fit" in first
-    assert first.endswith(f"; {n} were not computed")
+    assert first.endswith(f"fits 0 of {n} layouts, tight 0, not computed {n}")
     assert least.endswith("no layout was computed")
     print_tables(of_layouts(found, "it")[:1])
     assert capsys.readouterr().out == f"{first}\n"  # no names above nothing
+    alone, *_ = of_layouts(found._replace(table=found.of_all[:1]), "it")
+    assert alone.title.endswith("fits 0 of 1 layout, tight 0, not computed 1")
 
 
 def test_interleaved_layouts_are_among_those_found(model):

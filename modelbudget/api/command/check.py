@@ -7,6 +7,7 @@ import typer
 
 from modelbudget.api.budget_lock import LOCK, check, table
 from modelbudget.api.command.output import DIFFERS
+from modelbudget.common.number_format import counted
 
 
 def run(
@@ -23,6 +24,6 @@ def run(
     changes = check(path, module, totals)
     if changes:
         typer.echo(table(changes))
-        typer.echo(f"{path}: {len(changes)} values changed", err=True)
+        typer.echo(f"{path}: {counted(len(changes), 'value')} changed", err=True)
         raise typer.Exit(DIFFERS)
     typer.echo(f"{path}: unchanged")

@@ -12,7 +12,7 @@ from modelbudget.api.find import CATALOGUE
 from modelbudget.api.model import Model
 from modelbudget.catalogue.named_models import Base, all_models
 from modelbudget.common.errors import InputError
-from modelbudget.common.number_format import count
+from modelbudget.common.number_format import count, counted
 
 NOT_IN_NUMBER = r"(?!(?<=\d)\d)"
 """After a word: qwen-3 is in no Qwen-32B."""
@@ -34,8 +34,9 @@ def run(
     rows = [_row(base) for base in matching]
     columns = ("name", "parameters", "label", "family")
     cells = [(r["name"], count(r["parameters"]), r["label"], r["family"]) for r in rows]
-    n = "1 model" if len(matching) == 1 else f"{len(matching)} models"
-    table = Table(n, columns, cells, (), ("family",), ("label", "family"))
+    table = Table(
+        counted(len(matching), "model"), columns, cells, (), ("family",), ("label", "family")
+    )
     printed.show({"models": rows}, rows, [table])
 
 

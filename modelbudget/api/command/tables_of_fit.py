@@ -10,7 +10,7 @@ from modelbudget.api.command.text_table import Table
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.common.byte_sizes import AS_GIVEN
-from modelbudget.common.number_format import count, si_bytes
+from modelbudget.common.number_format import count, counted, si_bytes
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.fields_in_words import in_words
 
@@ -161,11 +161,11 @@ def of_layouts(layouts: Layouts, whose: str) -> list[Table]:
     grades = layouts.of_all["grade"]
     fitting, tight = (int((grades == name).sum()) for name in ("fits", "tight"))
     unknown = grades.null_count()
-    without = f"; {count(unknown)} were not computed" if unknown else ""
+    without = f", not computed {count(unknown)}" if unknown else ""
     title = (
-        f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}: "
-        f"of {count(len(grades))} layouts, {count(fitting)} fit with this batch on each replica, "
-        f"and {count(tight)} are tight, for the implementation {whose}{without}"
+        f"{count(layouts.devices)} devices of {si_bytes(layouts.accelerator.bytes)}, this batch on "
+        f"each replica, for the implementation {whose}: fits {count(fitting)} of "
+        f"{counted(len(grades), 'layout')}, tight {count(tight)}{without}"
     )
     columns = ("layout", "recompute", "grade", "bytes per device", "margin", "largest batch",
                "length")  # fmt: skip

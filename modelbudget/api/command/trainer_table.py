@@ -7,7 +7,7 @@ from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.trainers import Trained
-from modelbudget.common.number_format import count, si_bytes
+from modelbudget.common.number_format import count, counted, si_bytes
 
 
 def show(trained: Trained, of_device: Sequence[str], printed: Output) -> None:
@@ -38,9 +38,9 @@ def of_trainer(trained: Trained) -> Table:
         rows.append((f"{trained.grade}", si_bytes(trained.needed), of))
     if trained.largest_batch is not None:
         rows.append(("largest batch", count(trained.largest_batch), "without margins"))
-    plural = "s" * (trained.run.batch > 1)
-    unit = f"pair{plural} of texts" if trained.trainer == "dpo" else f"answer{plural}"
-    title = f"{trained.model}, {trained.trainer.upper()} of {count(trained.run.batch)} {unit}; "
+    is_dpo = trained.trainer == "dpo"
+    items = counted(trained.run.batch, "pair" if is_dpo else "answer") + " of texts" * is_dpo
+    title = f"{trained.model}, {trained.trainer.upper()} of {items}; "
     return Table(
         title + line_of_settings(trained.run), ("", "bytes", "what"), rows, texts=("what",)
     )
