@@ -1,19 +1,23 @@
 """Notes below the answer of `modelbudget MODEL --fit ACCELERATOR`."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.class_answers import run_of
 from modelbudget.api.command.option_words import repeated
 from modelbudget.api.fitting import Fit
 from modelbudget.api.model import Model
-from modelbudget.api.trainers import Trained
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_adapter import BITSANDBYTES
 from modelbudget.common.errors import InputError
 from modelbudget.sweeps.device_defaults import refused_on, where, why_math
+
+if TYPE_CHECKING:
+    from modelbudget.api.trainers import Trained
 
 SERVED = "fp8-channel", "awq", "gptq-4bit"
 """Weights that an engine may have, the most bits first."""
