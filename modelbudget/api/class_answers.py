@@ -300,7 +300,7 @@ def _traced(
         from modelbudget.measurement.reference.class_trace import begin_traces
 
         wanted = ClassRun(of_class.class_name, of_class.config, run, frozenset(quantities))
-        (outcome,) = begin_traces([wanted], 1, TIMEOUT_S, 0)()
+        ((_, outcome),) = begin_traces([wanted], 1, TIMEOUT_S, 0)()
         if isinstance(outcome, Failure):
             return {}, dict.fromkeys(
                 quantities, f"{of_class.class_name} was not traced: {for_readers(outcome.reason)}"

@@ -315,5 +315,5 @@ def _trace(point: ClassOfPoint, settings: Measure) -> pl.DataFrame:
         wanted = ClassRun(name, point.keys_of_config(), run, quantities)
     except ValueError as error:
         return refused_table(name, dict.fromkeys(sorted(quantities), str(error)))
-    (outcome,) = begin_traces([wanted], 1, settings.timeout_s, 0)()
+    ((_, outcome),) = begin_traces([wanted], 1, settings.timeout_s, 0)()
     return traced_table(name, quantities, outcome)

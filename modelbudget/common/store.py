@@ -9,8 +9,10 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic
 from typing import TypeVar
 
 import polars as pl
@@ -19,6 +21,8 @@ from modelbudget.common.files import replacing
 
 log = logging.getLogger(__name__)
 Value = TypeVar("Value")
+SAVED_EVERY_S = 30
+"""Seconds of measurements that a killed job loses at most."""
 
 
 def key(*parts) -> str:
@@ -44,6 +48,33 @@ def load(folder: Path, keys: Iterable[str]) -> pl.DataFrame:
     ]
     empty = pl.DataFrame(schema={"key": pl.String})
     return pl.concat(parts).unique(maintain_order=True) if parts else empty
+
+
+@contextmanager
+def adding(folder: Path) -> Iterator[Callable[[str, pl.DataFrame], None]]:
+    """Return what adds the rows of one key; written at the end, also of what is interrupted.
+
+    If that takes long, they are written every `SAVED_EVERY_S` seconds.
+    """
+    tables: dict[str, pl.DataFrame] = {}
+    last_saved = monotonic()
+
+    def add(key: str, table: pl.DataFrame) -> None:
+        nonlocal last_saved
+        tables[key] = table.with_columns(key=pl.lit(key))
+        if monotonic() - last_saved > SAVED_EVERY_S:
+            write()
+            last_saved = monotonic()
+
+    def write() -> None:
+        if tables:
+            save(folder, pl.concat([tables[key] for key in sorted(tables)]))
+            tables.clear()
+
+    try:
+        yield add
+    finally:
+        write()
 
 
 def save(folder: Path, table: pl.DataFrame) -> None:

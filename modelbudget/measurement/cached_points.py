@@ -60,24 +60,19 @@ def measure_new(
     reused = len(wanted) - len(missing)
     incomplete = {key: tried[key] for key in missing if key in tried}
     untried = {key: model for key, model in missing.items() if key not in tried}
-    results = []
     if untried:
         # Imports torch, which takes a second and is not needed if everything is in the cache.
-        from modelbudget.measurement.process.measure_in_processes import measure_all
+        from modelbudget.measurement.process.measure_in_processes import measure_each
 
-        results = measure_all(list(untried.values()), settings, n_workers)
-
-    whole = []
-    for key, result in zip(untried, results, strict=True):
-        if result.missing:
-            rows = measured_table([result], settings.quantities).to_dicts()
-            incomplete[key] = {"rows": rows, "failures": failures([result])}
-        else:
-            whole.append((result.architecture, result.run, key))
-    columns = ("architecture", "run", "key")
-    keys = pl.DataFrame(whole, dict.fromkeys(columns, pl.String), orient="row")
-    table = measured_table(results, settings.quantities)
-    store.save(folder, table.join(keys, on=columns[:2]))
+        keys = list(untried)
+        with store.adding(folder) as add:
+            for i, result in measure_each(list(untried.values()), settings, n_workers):
+                table = measured_table([result], settings.quantities)
+                if result.missing:
+                    rows = table.to_dicts()
+                    incomplete[keys[i]] = {"rows": rows, "failures": failures([result])}
+                else:
+                    add(keys[i], table)
     failed = [failure for model in incomplete.values() for failure in model["failures"]]
     for failure in failed:
         log.error("not measured: %s", failure)

@@ -152,8 +152,9 @@ def traced(bases: list[Base], configs: dict[str, dict]) -> Iterator[Vector]:
         for base in bases
         for run, quantities in zip(runs, of_run, strict=True)
     ]
-    outcomes = begin_traces([of_class for _, of_class in wanted], 1, 600, 0)()
-    for (base, _), outcome in zip(wanted, outcomes, strict=True):
+    outcomes = dict(begin_traces([of_class for _, of_class in wanted], 1, 600, 0)())
+    for i, (base, _) in enumerate(wanted):
+        outcome = outcomes[i]
         if isinstance(outcome, Failure):
             print(f"{base.name}: {outcome.reason}")
             continue

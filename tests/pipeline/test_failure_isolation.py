@@ -136,6 +136,24 @@ def test_a_model_that_is_not_measured_whole_is_tried_again(tmp_path):
         assert [one["failure"] for one in found.failures] == [REASONS["raise"]]
 
 
+def test_what_was_measured_before_an_interrupt_is_kept(tmp_path):
+    def interrupted(outcomes, _):
+        yield next(outcomes)
+        raise KeyboardInterrupt
+
+    models = [
+        (Risky(width=width, deed="nothing", when="training"), RunConfig()) for width in (4, 5)
+    ]
+    with (
+        patch.object(measure_in_processes, "progress", interrupted),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        measure_new(models, ON_META, 1, tmp_path)
+    found = measure_new(models, ON_META, 1, tmp_path)
+    assert found.models == {"measured": 1, "reused": 1, "failed": 0}
+    assert found.table.filter(quantity="parameters")["value"].sum() == 2 * 8 * (4 + 5)
+
+
 def test_reasons_are_told_once_for_all_their_models():
     rows = [
         {"point": str(i), "label": f"n = {i}", "quantity": quantity, "failure": reason}

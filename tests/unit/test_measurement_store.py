@@ -27,6 +27,17 @@ def test_files_are_plain_parquet(tmp_path):
     assert pl.read_parquet(path).to_dicts() == [{"measured": 1, "key": "a"}]
 
 
+@pytest.mark.parametrize(("seconds", "files"), [(0, 2), (30, 1)])
+def test_a_long_job_saves_before_its_end(tmp_path, monkeypatch, seconds, files):
+    monkeypatch.setattr(store, "SAVED_EVERY_S", seconds)
+    with store.adding(tmp_path) as add:
+        add("b", pl.DataFrame({"measured": [2, 3]}))
+        add("a", pl.DataFrame({"measured": [1]}))
+        assert len(list(tmp_path.iterdir())) == (files if files > 1 else 0)
+    assert len(list(tmp_path.iterdir())) == files
+    assert sorted(store.load(tmp_path, ["a", "b"])["measured"]) == [1, 2, 3]
+
+
 @pytest.mark.parametrize("spoil", ["truncated", "other columns", "empty", "changed"])
 def test_a_file_that_is_no_table_of_measurements_is_as_good_as_none(tmp_path, spoil):
     store.save(tmp_path, table(a=1))

@@ -47,10 +47,18 @@ class _Task(NamedTuple):
 def measure_all(
     models: list[tuple[Architecture, RunConfig]], measure: Measure, n_workers: int
 ) -> list[Measured]:
-    """Measure each model; see `measure_one`. Results are in the order of `models`.
+    """Measure each model, as `measure_each` does. Results are in the order of `models`."""
+    results = dict(measure_each(models, measure, n_workers))
+    return [results[i] for i in range(len(models))]
 
-    Quantities that fail are returned with the reason, even if the process crashes or takes longer
-    than `measure.timeout_s`; all others are measured.
+
+def measure_each(
+    models: list[tuple[Architecture, RunConfig]], measure: Measure, n_workers: int
+) -> Iterator[tuple[int, Measured]]:
+    """Measure each model (`measure_one`), and yield its number with the result as it completes.
+
+    Quantities that fail are in the result with the reason, even if the process crashes or takes
+    longer than `measure.timeout_s`; all others are measured.
     """
     wanted = set(measure.quantities)
     traced = trains(wanted) or infers(wanted)  # takes seconds a model; counting takes milliseconds
@@ -65,13 +73,14 @@ def measure_all(
     log.info("%d models, %d processes, room %s", len(models), n_workers, machine)
     run_tasks = partial(_run_tasks, n_workers=n_workers, room=machine)
     tasks = [_Task(*model, measure) for model in models]
-    outcomes = dict(progress(run_tasks(tasks), len(models)))
-    if sum(bool(group & wanted) for group in GROUPS) > 1:
-        outcomes |= _group_by_group(
-            {i: tasks[i] for i, outcome in outcomes.items() if isinstance(outcome, Failure)},
-            run_tasks,
-        )
-    return [_measured(task, outcomes[i]) for i, task in enumerate(tasks)]
+    several_groups = sum(bool(group & wanted) for group in GROUPS) > 1
+    ended = {}
+    for i, outcome in progress(run_tasks(tasks), len(models)):
+        if several_groups and isinstance(outcome, Failure):
+            ended[i] = tasks[i]
+        else:
+            yield i, _measured(tasks[i], outcome)
+    yield from _group_by_group(ended, run_tasks).items()
 
 
 def _run_tasks(tasks: list[_Task], n_workers: int, room: Room) -> Outcomes:

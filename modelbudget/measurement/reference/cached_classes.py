@@ -135,16 +135,16 @@ def begin_new(
     traces = begin_traces(list(missing.values()), n_workers, timeout_s, cpu_bytes)
 
     def finished() -> dict[str, str]:
-        tables, failed = [], {}
-        for (key, of_class), outcome in zip(missing.items(), traces(), strict=True):
-            if isinstance(outcome, Failure):
-                failed[key] = outcome.reason
-                log.error("not traced: %s: %s", of_class, outcome.reason)
-            else:
-                table = traced_table(of_class.class_name, of_class.quantities, outcome)
-                tables.append(table.with_columns(key=pl.lit(key)))
-        if tables:
-            store.save(folder, pl.concat(tables))
+        failed, keys = {}, list(missing)
+        with store.adding(folder) as add:
+            for i, outcome in traces():
+                of_class = missing[keys[i]]
+                if isinstance(outcome, Failure):
+                    failed[keys[i]] = outcome.reason
+                    log.error("not traced: %s: %s", of_class, outcome.reason)
+                else:
+                    table = traced_table(of_class.class_name, of_class.quantities, outcome)
+                    add(keys[i], table)
         return failed
 
     return finished

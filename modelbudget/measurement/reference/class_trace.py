@@ -92,8 +92,8 @@ OBJECTS_BYTES = 2**32
 
 def begin_traces(
     runs: Sequence[ClassRun], n_workers: int, timeout_s: float, cpu_bytes: int
-) -> Callable[[], list[Traced | Failure]]:
-    """Begin to trace classes in other processes; return what waits for the traces, in this order.
+) -> Callable[[], Iterator[tuple[int, Traced | Failure]]]:
+    """Begin to trace classes in other processes; return what yields each run's number and trace.
 
     These processes import transformers, while this one does something else. One traces all runs of
     a class, those with `backend: cpu` whose tensors fit `cpu_bytes` again on the CPU. If it crashes
@@ -111,19 +111,17 @@ def begin_traces(
     groups = _by_class(runs)
     outcomes = read_ahead(started(groups))
 
-    def finished() -> list[Traced | Failure]:
-        traces: dict[int, Traced | Failure] = {}
+    def finished() -> Iterator[tuple[int, Traced | Failure]]:
         alone: list[list[int]] = []
         for number, outcome in progress(outcomes, len(groups)):
             if isinstance(outcome, Failure):
                 alone += [[i] for i in groups[number]]
             else:
-                traces |= zip(groups[number], outcome, strict=True)
+                yield from zip(groups[number], outcome, strict=True)
         if alone:
             for number, outcome in progress(started(alone), len(alone)):
                 (i,) = alone[number]
-                traces[i] = outcome if isinstance(outcome, Failure) else outcome[0]
-        return [traces[i] for i in range(len(runs))]
+                yield i, outcome if isinstance(outcome, Failure) else outcome[0]
 
     return finished
 
