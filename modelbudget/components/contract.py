@@ -13,10 +13,12 @@ evaluate. A model without a formula is measured, and the comparison shows that.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple, Protocol
 
-from modelbudget.architecture.base import Architecture
+from pydantic import create_model
+
+from modelbudget.architecture.base import Architecture, Size
 from modelbudget.architecture.constraint import Check
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.common.attributes import with_attributes
@@ -69,7 +71,8 @@ class Part(Protocol):
     LOOPS_OVER_TOKENS: bool
     """Whether its program computes one token, or a few, after the other; missing: it does not."""
     FIELDS: type[Architecture]
-    """Its fields, with their checks; they join those of the families that find parts by folder."""
+    """Its fields, with their checks; they join those of the families that find parts by folder. May
+    be missing: then they are `SIZES` (`fields_of`)."""
 
     CONSTRAINTS: tuple[Check, ...]
     """Constraints between the part and a decoder's other fields that are made of other data; the
@@ -161,6 +164,16 @@ def flops_backward_of(part: Part, a: Fields, r: Run) -> Values:
         return values
     again = getattr(part, "flops_recomputed", part.flops)(a, r)
     return {name: n + again.get(name, 0) for name, n in values.items()}
+
+
+@cache
+def fields_of(part: Any) -> type[Architecture]:
+    """Return the record of a part's fields; of sizes alone it is `sizes_of_` and the part."""
+    if hasattr(part, "FIELDS"):
+        return part.FIELDS
+    sizes: Any = dict.fromkeys(part.SIZES, (Size, 0))
+    name = part.__name__.rpartition(".")[2]
+    return create_model(f"sizes_of_{name}", __base__=Architecture, **sizes)
 
 
 Condition = Callable[[Fields, Run], Any]

@@ -15,7 +15,7 @@ from modelbudget.architecture.layer_pattern import instances
 from modelbudget.architecture.terms import Term, Terms, join, merged, part
 from modelbudget.components import contract, norm
 from modelbudget.components.attention.attention_fields import GATED_QUERY, PACKED, AttentionFields
-from modelbudget.components.contract import Part, Values, tensors_of
+from modelbudget.components.contract import Part, Values, fields_of, tensors_of
 from modelbudget.components.feed_forward import feed_forward, mlp, moe
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.mixers import attention, mixers
@@ -42,8 +42,9 @@ def all_parts() -> dict[str, Part]:
 
 def fields_of_parts() -> Any:
     """Build a record with the fields of all parts, for families that find parts by folder."""
-    records = dict.fromkeys(component.FIELDS for component in (feed_forward() | mixers()).values())
-    bases = [r for r in records if not any(issubclass(k, r) and k is not r for k in records)]
+    records = dict.fromkeys(map(fields_of, (feed_forward() | mixers()).values()))
+    fields = [record.model_fields.keys() for record in records]
+    bases = [r for r in records if not any(r.model_fields.keys() < names for names in fields)]
     return create_model("PartFields", __base__=tuple(bases))
 
 

@@ -13,13 +13,12 @@ from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.language_model import in_a_row, make_layers
-from modelbudget.components.mixers.channel_rnn import ChannelRNNFields
 from modelbudget.operations.part import make_part
 
 PARTS = ("channel_rnn", "attention", "mlp")
 
 
-class Hybrid(HeadFields, MLPFields, ChannelRNNFields, AttentionFields, TokenFields):
+class Hybrid(HeadFields, MLPFields, AttentionFields, TokenFields):
     """A language model without position embedding: the recurrent cells encode the order.
 
     Attention has two norms, one before the cells and one between the cells and its projections.

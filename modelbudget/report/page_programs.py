@@ -15,6 +15,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.components import embedding
+from modelbudget.components.contract import fields_of
 from modelbudget.components.layer import all_parts, component_name, parts
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.by_program import Quantities, quantities
@@ -252,7 +253,7 @@ def _without_effect(a: Any, trace: Trace) -> set[str]:
             n
             for name, part in all_parts().items()
             if (name in present) == is_there
-            for n in part.FIELDS.model_fields
+            for n in fields_of(part).model_fields
         }
         for is_there in (False, True)
     )

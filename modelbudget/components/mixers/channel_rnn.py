@@ -1,6 +1,5 @@
 """One small RNN for each channel: d_model cells with one input and d_hidden states each."""
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
@@ -13,14 +12,6 @@ from modelbudget.operations.views import steps_over
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
 SIZES = ("d_hidden",)
-
-
-class ChannelRNNFields(Architecture):
-    d_model: Count
-    d_hidden: Size = 0
-
-
-FIELDS = ChannelRNNFields
 
 
 def parameters(a: Fields) -> Values:

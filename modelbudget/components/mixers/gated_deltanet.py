@@ -4,7 +4,6 @@ The program is of one implementation: plain PyTorch, chunk by chunk
 (`modules/mixers/gated_deltanet.py`).
 """
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm, recurrent_state
 from modelbudget.components.contract import Values
@@ -25,18 +24,6 @@ SIZES = (
 
 CHUNK = 64
 """Tokens of a chunk; a shorter one is padded."""
-
-
-class GatedDeltaNetFields(Architecture):
-    d_model: Count
-    n_linear_head: Size = 0
-    n_linear_key_head: Size = 0
-    d_linear_key: Size = 0
-    d_linear_value: Size = 0
-    d_linear_convolution: Size = 0
-
-
-FIELDS = GatedDeltaNetFields
 
 
 def _d_values(a: Fields):

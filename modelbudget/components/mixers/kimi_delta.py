@@ -7,7 +7,6 @@ from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.components.contract import Values
 from modelbudget.components.mixers.gated_deltanet import (
-    FIELDS,
     by_head,
     head_norm,
     normalised,
@@ -21,8 +20,6 @@ from modelbudget.operations.memory_layout import at_least_float32
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import heads_of, steps_over
-
-__all__ = ["FIELDS"]
 
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True

@@ -1,6 +1,5 @@
 """mLSTM: an LSTM whose memory is a matrix for each head (Beck et al. 2024, arXiv 2405.04517)."""
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import recurrent_state
 from modelbudget.memory.parameter_tensors import Tensor, counted
@@ -16,16 +15,6 @@ from modelbudget.operations.views import steps_over
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
 SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
-
-
-class MLSTMFields(Architecture):
-    d_model: Count
-    n_mlstm_head: Size = 0
-    d_mlstm_key: Size = 0
-    d_mlstm_value: Size = 0
-
-
-FIELDS = MLSTMFields
 
 
 def tensors(a: Fields) -> list[Tensor]:

@@ -3,7 +3,6 @@
 RG-LRU: a real-gated linear recurrent unit, one state for each channel.
 """
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.memory.parameter_tensors import Tensor, counted
@@ -18,16 +17,6 @@ from modelbudget.operations.views import steps_over
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True
 SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
-
-
-class RGLRUFields(Architecture):
-    d_model: Count
-    n_lru_block: Size = 0
-    d_lru_block: Size = 0
-    d_lru_convolution: Size = 0
-
-
-FIELDS = RGLRUFields
 
 
 def _d_lru(a: Fields):

@@ -1,6 +1,5 @@
 """Gated short convolution: two gates around a convolution of a few tokens (LFM2)."""
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution
 from modelbudget.components.contract import Values
@@ -9,14 +8,6 @@ from modelbudget.operations.part import make_part
 
 GROUP = "state space"
 SIZES = ("d_short_convolution",)
-
-
-class ShortConvolutionFields(Architecture):
-    d_model: Count
-    d_short_convolution: Size = 0
-
-
-FIELDS = ShortConvolutionFields
 
 
 def parameters(a: Fields) -> Values:

@@ -1,6 +1,5 @@
 """sLSTM: an LSTM with exponential gates and a memory mixed within heads (Beck et al. 2024)."""
 
-from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, recurrent_state
 from modelbudget.components.mixers.mlstm import norm_of_heads
@@ -17,16 +16,6 @@ LOOPS_OVER_TOKENS = True
 SIZES = ("n_slstm_head", "d_slstm_head", "d_slstm_convolution")
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
-
-
-class SLSTMFields(Architecture):
-    d_model: Count
-    n_slstm_head: Size = 0
-    d_slstm_head: Size = 0
-    d_slstm_convolution: Size = 0
-
-
-FIELDS = SLSTMFields
 
 
 def tensors(a: Fields) -> list[Tensor]:
