@@ -10,9 +10,8 @@ from modelbudget.operations.tape import Tensor, empty
 def sinusoids(length, d_model, dtype: str) -> Tensor:
     """Return sines and cosines (length, d_model)."""
     angle = rope.angles(length, d_model)
-    return cat((without_gradient(angle), without_gradient(angle).narrow(-1, d_model // 2))).to(
-        dtype
-    )
+    sinusoids = cat((without_gradient(angle), without_gradient(angle).narrow(-1, d_model // 2)))
+    return sinusoids.to(dtype)
 
 
 def causal_bias(length, dtype: str, window=0, n_key=None) -> Tensor:

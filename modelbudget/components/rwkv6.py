@@ -52,9 +52,8 @@ def time_program(a: Fields, r: Run):
         change = heads.previous(x) - x
         low = mix_down(x + change * heads.mix.select(0)).tanh()
         low = low.flatten(0, 1).unflatten(1, (N_MIX, a.d_mix)).transpose(0, 1)
-        mixes = mix_up(low).unflatten(1, x.shape[:2]) + heads.mix.narrow(
-            0, N_MIX, is_first=False
-        ).unsqueeze(1).unsqueeze(1)
+        mixes = mix_up(low).unflatten(1, x.shape[:2])
+        mixes = mixes + heads.mix.narrow(0, N_MIX, is_first=False).unsqueeze(1).unsqueeze(1)
         blends = [x + change * mix for mix in mixes.unbind()]
         for_receptance, for_key, for_value, for_gate, for_decay = blends
         decay = (-decay_of(for_decay).to(heads.precise).exp()).exp()

@@ -300,9 +300,9 @@ def program(a: Fields, r: Run):
         if cache is not None:
             latent, k_rope = cache.append(latent.unsqueeze(1), k_rope)
             latent = latent.squeeze(1)
-        k_nope, v = heads_of(kv_up(kv_norm(latent)), a.n_head, a.d_nope + a.d_value).split(
-            (a.d_nope, a.d_value)
-        )
+        stored = heads_of(kv_up(kv_norm(latent)), a.n_head, a.d_nope + a.d_value)
+        k_nope, v = stored.split((a.d_nope, a.d_value))
+        del stored
         if parts is not None:
             q_nope, q_rope = parts
             q = cat((q_nope, rope.rotate(q_rope, a.d_rope)))
