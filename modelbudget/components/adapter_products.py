@@ -13,10 +13,7 @@ from modelbudget.architecture.adapter_methods import adapter_dtype_of
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.operations.autograd import finish_node, start_node, with_node
 from modelbudget.operations.einsum import einsum
-from modelbudget.operations.elementwise import (
-    clone_contiguous,
-    without_gradient,
-)  # fmt: skip
+from modelbudget.operations.elementwise import clone_contiguous, without_gradient
 from modelbudget.operations.fourier import circular_convolution, real, transformed_matrix
 from modelbudget.operations.hadamard import hadamard_product
 from modelbudget.operations.joining import repeat, stack
@@ -27,10 +24,7 @@ from modelbudget.operations.products import bmm, linear, mm
 from modelbudget.operations.reductions import norm, vector_norm
 from modelbudget.operations.stored_products import dequantised
 from modelbudget.operations.tape import Base, Tensor, empty, view_of
-from modelbudget.operations.views import (
-    repeat_interleave,
-    unsafe_view,
-)  # fmt: skip
+from modelbudget.operations.views import repeat_interleave, unsafe_view
 
 CLONED = ("bnb-4bit", "bnb-4bit-double")
 """Formats whose result PEFT copies before it adds the adapter's (peft/tuners/lora/bnb.py)."""
