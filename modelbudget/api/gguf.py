@@ -16,7 +16,7 @@ from modelbudget.files.gguf_formats import gguf_formats, types_of
 from modelbudget.files.gguf_header import header_bytes, read_header
 from modelbudget.files.gguf_tensors import (
     architecture_of_class,
-    is_without_parameters,
+    layer_of,
     quantised,
     tensors_of,
 )
@@ -102,7 +102,8 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     stored: dict[str, list[Tensor]] = {name: [] for name in predicted}
     left_out = 0
     for tensor in header.tensors:
-        if tensor.name not in named and is_without_parameters(tensor.name, a.n_layer):
+        is_table = tensor.name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables
+        if is_table or (layer_of(tensor.name) or 0) >= a.n_layer:  # of further layers
             left_out += 1
             continue
         name = named[tensor.name].component if tensor.name in named else tensor.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from modelbudget.api.gguf import GgufFile
 
 TOKENS = "token_embd.weight"
+EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
+"""In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""
 LARGE_DEVICE = 70 * 2**30
 """Memory from which on vLLM batches more tokens and requests, but on an A100."""
 OF_LARGE, OF_SMALL = (
@@ -208,8 +211,10 @@ def serve(
     others = [Term("reserve", margin.bytes, "read", margin.source)]
     if model.base.left_out and not is_file:
         others.insert(0, _left_out(model.base.left_out, run))
-    if tensors and run.host_layers and device.platform != "mps":
-        others.insert(0, _matrix_of_host(tensors, run))
+    of_host = [tensor.n_bytes for tensor in tensors or () if _is_on_host(tensor.name, run)]
+    if of_host and device.platform != "mps":  # ggml-backend.cpp of llama.cpp: splits of a graph
+        name, note = "a matrix of the host", "copied for a pass"
+        others.insert(0, Term(name, max(of_host), "bounded", note, 0))
     try:
         of_file = None if tensors is None else _of_gguf(tensors, run, device.platform == "mps")
         of_draft = _draft(draft, architecture, run)
@@ -360,34 +365,33 @@ def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[Tensor] | No
 def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term:
     """Return the weights of a .gguf file on one device, without the table of tokens.
 
-    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there.
-    `is_mapped`: the device maps the file, with the table if others surround it. Raises ValueError.
+    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there, and the
+    experts of the first `host_expert_layers`. `is_mapped`: the device maps the file, with the table
+    if others surround it. Raises ValueError.
     """
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
-    on_host = _names_on_host(run)
+    n, n_experts = run.host_layers, run.host_expert_layers
+    with_experts = [layer_of(tensor.name) or 0 for tensor in tensors if EXPERTS.search(tensor.name)]
+    if n_experts and not with_experts:
+        raise ValueError(f"host_expert_layers = {n_experts}: the file has no experts; allowed: 0")
+    if n_experts > (most := 1 + max(with_experts, default=0)):
+        raise ValueError(f"host_expert_layers = {n_experts}: allowed: at most {most}")
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     of_tokens = sum(t.n_bytes for t in tensors if has_head and t.name == TOKENS)
-    n_bytes = sum(t.n_bytes for t in tensors if not t.name.startswith(on_host)) - of_tokens
-    note = f"of the file, {run.host_layers} layers on the host" if on_host else "of the file"
+    n_bytes = sum(t.n_bytes for t in tensors if not _is_on_host(t.name, run)) - of_tokens
+    on_host = [f"{n:,} layers"] * (n > 0) + [f"experts of {n_experts:,} layers"] * (n_experts > 0)
+    note = f"of the file, {' and '.join(on_host)} on the host" if on_host else "of the file"
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)
 
 
-def _names_on_host(run: RunConfig) -> tuple[str, ...]:
-    """Return how names of the tensors of layers on the host begin."""
-    return tuple(f"blk.{i}." for i in range(run.host_layers))
-
-
-def _matrix_of_host(tensors: Sequence[Tensor], run: RunConfig) -> Term:
-    """Return what a pass of 32 tokens or more copies of the host's layers, a matrix at a time.
-
-    llama.cpp's ggml-backend.cpp (splits of a graph) and the `offload_op` of its backends.
-    """
-    names = _names_on_host(run)
-    largest = max(tensor.n_bytes for tensor in tensors if tensor.name.startswith(names))
-    return Term("a matrix of the host", largest, "bounded", "copied for a pass", 0)
+def _is_on_host(name: str, run: RunConfig) -> bool:
+    """Return whether a tensor of a .gguf file stays in the host's memory, but for tokens."""
+    i = layer_of(name)
+    of_experts = run.host_expert_layers if EXPERTS.search(name) else 0
+    return i is not None and i < max(run.host_layers, of_experts)
 
 
 def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConfig) -> None:

@@ -189,6 +189,7 @@ class ServedCache(Record):
     drafted_tokens: Size = 0
     draft_head: Literal["none", "eagle3"] = "none"
     host_layers: Size = 0
+    host_expert_layers: Size = 0
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)
 

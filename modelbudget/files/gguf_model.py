@@ -35,17 +35,11 @@ def gguf_base(path: Path) -> Base:
 
 def _architecture(header: GgufHeader) -> str:
     name = header.metadata.get(ARCHITECTURE)
-    known = gguf_formats().architectures
-    if not isinstance(name, str) or name not in known:
-        raise InputError(
-            [f"{header.path}: {ARCHITECTURE} = {show(name)}: not known here; allowed: "
-             f"{', '.join(name for name, listed in known.items() if listed.is_read)}"]
-        )  # fmt: skip
-    if not known[name].is_read:
-        raise InputError(
-            [f"{header.path}: {ARCHITECTURE} = {name}: such files are not read here; allowed: the "
-             "model's name or its config.json, with `gguf=FORMAT`"]
-        )  # fmt: skip
+    read = [name for name, listed in gguf_formats().architectures.items() if listed.is_read]
+    if name not in read:
+        others = "or the model's name or its config.json, with `gguf=FORMAT`"
+        refused = f"{ARCHITECTURE} = {show(name)}: such files are not read here"
+        raise InputError([f"{header.path}: {refused}; allowed: {', '.join(read)}; {others}"])
     return name
 
 

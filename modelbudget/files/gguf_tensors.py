@@ -65,12 +65,6 @@ def layer_of(name: str) -> int | None:
     return int(of_layer[1]) if of_layer else None
 
 
-def is_without_parameters(name: str, n_layer: int) -> bool:
-    """Return whether a tensor of a file is a table of RoPE, or of a layer beyond the model's."""
-    is_table = name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables
-    return is_table or (layer_of(name) or 0) >= n_layer
-
-
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
     """Return what the rules for types read of a model."""
     sizes = a.model_dump()

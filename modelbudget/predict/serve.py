@@ -221,6 +221,8 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     """Return the weights of a device, less those of layers on the host, and vLLM's RoPE table."""
     a, of_mtp = without_mtp(a), weight_bytes(a, run) if getattr(a, "n_mtp_layer", 0) else 0
     n_bytes, note = weight_bytes(a, run), ""
+    if n := run.host_expert_layers:
+        raise ValueError(f"host_expert_layers = {n}: known of a .gguf file alone; allowed: 0")
     if run.host_layers:
         n_bytes = weight_bytes(_without_layers(a, run), run)
         note = f"without {run.host_layers} layers on the host"

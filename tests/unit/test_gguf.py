@@ -383,7 +383,7 @@ def test_the_command_shows_files_and_writes_none(tmp_path, monkeypatch, capsys):
 
 def test_an_architecture_whose_files_are_not_read_is_named(tmp_path):
     path = written_as("llama4", tmp_path / "a.gguf", SIZES, shapes_of_file(tied=False), {})
-    with pytest.raises(InputError, match=r"llama4: such files are not read here") as refused:
+    with pytest.raises(InputError, match=r"'llama4': such files are not read here") as refused:
         mb.model(path)
     assert len(refused.value.mistakes) == 1
 

@@ -262,6 +262,25 @@ def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
     assert found.of_device.request_bytes == 512 * 2 * 2 * 32 * 2
 
 
+def test_experts_of_first_layers_stay_on_the_host():
+    """`--n-cpu-moe`: llama.cpp's common/common.h (LLM_FFN_EXPS_REGEX), pull request 15077.
+
+    By hand of gpt-oss 20B: 17 bytes for 32 numbers, a bias in float32; caches stay on the device.
+    """
+    model, settings = mb.model("gpt-oss-20b"), {"length": 4096}
+    found = [model.serve("rtx-3060", settings | {"host_expert_layers": n}, gguf="MXFP4_MOE")
+             for n in (0, 6)]  # fmt: skip
+    of_layer = 32 * 3 * 2880 * (2880 * 17 // 32 + 4)
+    assert terms(found[0])["weights"] - terms(found[1])["weights"] == 6 * of_layer
+    assert terms(found[1])["a matrix of the host"] == 32 * 2880 * 2880 * 17 // 32
+    assert found[0].of_device.request_bytes == found[1].of_device.request_bytes
+    for name, n, gguf, why in (("gpt-oss-20b", 6, None, "known of a .gguf file alone"),
+                               ("gpt-oss-20b", 25, "MXFP4_MOE", "allowed: at most 24"),
+                               ("qwen-3-0.6b", 6, "Q8_0", "the file has no experts")):  # fmt: skip
+        with pytest.raises(InputError, match=f"host_expert_layers = {n}: {why}"):
+            mb.model(name).serve("rtx-3060", {"host_expert_layers": n}, gguf=gguf)
+
+
 @pytest.mark.parametrize(
     ("name", "n_ubatch", "printed"),
     [("qwen-3-30b-a3b", 512, 304.75), ("llama-3.1-8b", 512, 258.50), ("llama-2-7b", 512, 70.50),

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from modelbudget.api.command.notes_of_fit import GGUF, SERVED
@@ -41,15 +42,11 @@ def what_helps(serving: Serving, serve: Serve) -> list[str]:
 
     Of each kind of change the least: the most bits, the fewest devices or layers on the host.
     """
-
-    def fits(change: ServingChange) -> bool:
-        with suppress(InputError):
-            return serve(change).fits
-        return False
-
     is_llama = serving.run.cache_layout == "cells"
     kinds = _of_llama_cpp(serving, serve) if is_llama else _of_engine(serving)
-    first = (next(filter(fits, changes), None) for changes in (*kinds, _shorter(serve)))
+    first = (
+        next(filter(partial(_fits, serve), changes), None) for changes in (*kinds, _shorter(serve))
+    )
     return [change.words for change in first if change]
 
 
@@ -83,12 +80,17 @@ def _of_llama_cpp(serving: Serving, serve: Serve) -> Iterator[Iterable[ServingCh
     elif serving.file in GGUF:
         yield (ServingChange(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
 
-    def has_room(n: int) -> bool:
-        with suppress(InputError):
-            return serve(ServingChange({"host_layers": n})).fits
-        return True  # more layers than there are
+    for name in ("host_layers", "host_expert_layers"):
+        has_room = partial(_fits, serve, where_refused=True)  # more layers than there are
+        changes = [ServingChange({name: n}) for n in HOST_LAYERS]
+        yield changes[bisect_left(changes, True, key=has_room) :][:1]
 
-    yield [ServingChange({"host_layers": 1 + bisect_left(HOST_LAYERS, True, key=has_room)})]
+
+def _fits(serve: Serve, change: ServingChange, where_refused: bool = False) -> bool:
+    """Return whether a request fits with a change."""
+    with suppress(InputError):
+        return serve(change).fits
+    return where_refused
 
 
 def _shorter(serve: Serve) -> Iterator[ServingChange]:
