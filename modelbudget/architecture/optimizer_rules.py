@@ -15,9 +15,9 @@ WHOLE: dict[str, tuple] = {
 
 
 def kernel_is_known(values: Mapping[str, Any]) -> str | None:
-    """Refuse a fused kernel, or one inside of the backward pass, whose temporary tensors are not.
+    """Refuse a fused step, or one inside of the backward pass, of unknown temporary tensors.
 
-    Read from the file of the optimizer, when it is used.
+    The optimizer's file says which kernels are known; it is read when the optimizer is used.
     """
     name = values["optimizer"]
     kernel = "fused" if values["fused"] else "foreach" if values["foreach"] else "single"

@@ -290,8 +290,8 @@ def rotated_blocks(layer: Layer, vectors, rows, columns) -> Callable:
     def rotate(x):
         rotation = cayley()
         blocks = x.reshape((*x.shape[:-1], n_block, size))
-        turned = einsum("abrk,rkc->abrc", blocks, rotation)
-        return turned.reshape(x.shape)
+        rotated = einsum("abrk,rkc->abrc", blocks, rotation)
+        return rotated.reshape(x.shape)
 
     def cayley():
         skew = skew_symmetric()

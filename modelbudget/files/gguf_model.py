@@ -51,11 +51,11 @@ def _class(header: GgufHeader, architecture: str) -> str:
     has_experts = header.metadata.get(f"{architecture}.expert_count", 0) not in (0, None)
     has_bias = any(SELECTION in tensor.name for tensor in header.tensors)
 
-    def n_alike(name: str) -> int:
+    def agreement(name: str) -> int:
         is_biased = "router_bias" in translations()[name].fixed
         return 2 * ((EXPERTS in keys_by_field(name)) == has_experts) + (is_biased == has_bias)
 
-    return max(gguf_formats().architectures[architecture].classes, key=n_alike)
+    return max(gguf_formats().architectures[architecture].classes, key=agreement)
 
 
 def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str, Any]:

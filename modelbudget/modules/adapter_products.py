@@ -200,8 +200,8 @@ def _rotate(layer, x):
     rotation = _cayley(layer)
     n, size, _ = rotation.shape
     blocks = x.reshape(*x.shape[:-1], n, size)
-    turned = torch.einsum("...rk,rkc->...rc", blocks, rotation)
-    return turned.reshape(x.shape)
+    rotated = torch.einsum("...rk,rkc->...rc", blocks, rotation)
+    return rotated.reshape(x.shape)
 
 
 def _cayley(layer):

@@ -5,7 +5,8 @@ from modelbudget.operations.tape import Tensor
 
 OPERATORS = {
     "add": elementwise.add, "radd": elementwise.add, "sub": elementwise.sub,
-    "rsub": lambda x, _: elementwise.one_minus(x), "mul": elementwise.mul,
+    "rsub": lambda x, _: elementwise.one_minus(x),  # any number less x has as many bytes
+    "mul": elementwise.mul,
     "rmul": elementwise.mul, "truediv": elementwise.div, "pow": elementwise.power,
     "neg": elementwise.neg, "matmul": products.matmul,
 }  # fmt: skip

@@ -73,7 +73,8 @@ def cells_of(cache: LayerCache, run: RunConfig) -> int:
 def _with_widest_values(caches: Sequence[LayerCache]) -> list[LayerCache]:
     """Return caches whose values are as wide as the widest, as llama.cpp's without flash attention.
 
-    `n_embd_v_gqa_max` in its llama-kv-cache.cpp. Next to latents there are no values.
+    `n_embd_v_gqa_max` in its llama-kv-cache.cpp. Half of a token's numbers are values; next to
+    latents there are none.
     """
     numbers = {cache: cache.vectors[0][0] * cache.vectors[0][1] // 2
                for cache in caches if len(cache.vectors) == 1}  # fmt: skip

@@ -81,7 +81,8 @@ def other_than_cuda(
         # Its optimizers of 32 bits are operations of torch there (backends/default/ops.py).
         has_kernels = run.optimizer.startswith("paged-") or run.optimizer.endswith("-8bit")
         if has_kernels and fit.purpose == "training":
-            lines.append(f"{name}: optimizer {run.optimizer}: no kernels there; allowed: adamw, …")
+            allowed = "adamw, or another without 8-bit or paged states"
+            lines.append(f"{name}: optimizer {run.optimizer}: no kernels there; allowed: {allowed}")
     return [*dict.fromkeys(lines)]
 
 
