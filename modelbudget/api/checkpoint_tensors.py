@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel
-from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions, why_not
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.terms import component_of
@@ -95,8 +95,8 @@ class Checkpoint(Frames):
         """Return one row for each tensor whose name or shape is not that of the class."""
         return [mismatch._asdict() for mismatch in self.loading.mismatches] if self.loading else []
 
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.path.name} and the formula of {self.model}", self.rows())
+    def __repr__(self) -> str:
+        return f"<{self.path.name} and the formula of {self.model}>"
 
 
 def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:

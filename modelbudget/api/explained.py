@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from modelbudget.api.find import CATALOGUE
-from modelbudget.api.frames import JSON_VERSION, Frames, html_table
+from modelbudget.api.frames import Frames
 from modelbudget.api.model import Model, model
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import (
@@ -17,6 +17,7 @@ from modelbudget.catalogue.named_models import (
     without_owner,
 )
 from modelbudget.catalogue.quantised_copies import copy_of, stem
+from modelbudget.common.byte_sizes import UNITS
 
 Verdict = Literal["exact", "bounded", "unexplained", "read", "asked"]
 
@@ -75,7 +76,6 @@ class Explained(Frames):
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {
-            "version": JSON_VERSION,
             "file": self.path.name,
             "about": self.title,
             "lines": self.rows(),
@@ -87,8 +87,8 @@ class Explained(Frames):
         """Return one row for each number."""
         return [line._asdict() for line in self.lines]
 
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.path.name}: {self.title}", self.rows())
+    def __repr__(self) -> str:
+        return f"<{self.path.name}: {self.title}>"
 
 
 def named_model(text: str) -> str | None:
@@ -122,8 +122,8 @@ def model_of(name: str | None, printed: str | None, settings: dict[str, Any]) ->
 
 def gib(n_bytes: float) -> str:
     """Return bytes as GiB or MiB, with four digits."""
-    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if abs(n_bytes) >= size:
+    for unit in ("GiB", "MiB", "KiB"):
+        if abs(n_bytes) >= (size := UNITS[unit]):
             digits = ".4g" if n_bytes < 10_000 * size else ".0f"
             return f"{n_bytes / size:,{digits}} {unit}"
     return f"{n_bytes:,.0f} bytes"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from modelbudget.api.chosen_device import ChosenDevice, settings_on, sharing
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import leads, run_of
-from modelbudget.api.frames import Frames, html_table
+from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
 from modelbudget.architecture.base import Architecture
@@ -125,9 +125,6 @@ class Fit(Frames):
 
     def __repr__(self) -> str:
         return f"<Fit of {self}>"
-
-    def _repr_html_(self) -> str:
-        return html_table(str(self), self.rows())
 
 
 def _values(solutions: dict[str, Solution]) -> dict[str, int]:

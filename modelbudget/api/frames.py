@@ -39,6 +39,10 @@ class Frames(ABC):
 
         return pd.DataFrame(self.rows())
 
+    def _repr_html_(self) -> str:
+        """Show the rows in a notebook, below the line that `repr` shows."""
+        return html_table(repr(self).strip("<>"), self.rows())
+
 
 def html_table(
     caption: str, rows: Sequence[Mapping[str, Any]], shares: Sequence[float] = ()

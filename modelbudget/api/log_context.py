@@ -11,7 +11,8 @@ from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.files.log_lines import UNITS, Log, Number
+from modelbudget.common.byte_sizes import UNITS
+from modelbudget.files.log_lines import Log, Number
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 
 

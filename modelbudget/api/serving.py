@@ -11,7 +11,7 @@ from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import WITHOUT_FORMULA, run_of
 from modelbudget.api.find import GGUF
-from modelbudget.api.frames import JSON_VERSION, Frames, html_table
+from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import IN_LLAMA_CPP, IN_VLLM, line_of_positions
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
@@ -21,6 +21,7 @@ from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import Grade
 from modelbudget.catalogue.quantised_copies import TAKEN_FOR
+from modelbudget.common.byte_sizes import GIB
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_header import read_header
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 TOKENS = "token_embd.weight"
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""
-LARGE_DEVICE = 70 * 2**30
+LARGE_DEVICE = 70 * GIB
 """Memory from which on vLLM batches more tokens and requests, but on an A100."""
 OF_LARGE, OF_SMALL = (
     {"batched_tokens": 8192, "sampled_requests": 1024},
@@ -126,7 +127,6 @@ class Serving(Frames):
         """Return plain values, for JSON."""
         device = self.of_device
         return {
-            "version": JSON_VERSION,
             "purpose": "serve",
             "model": self.model,
             "accelerator": self.accelerator.name,
@@ -169,9 +169,6 @@ class Serving(Frames):
             f"<Serving of {self.model} on {self.devices} × {self.accelerator.name}: "
             f"{self.requests:,} requests of {self.run.length:,} tokens>"
         )
-
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.model} served on {self.accelerator.name}", self.rows())
 
 
 def serve(

@@ -22,7 +22,7 @@ from modelbudget.api.changes import MemoryChange, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import class_of
-from modelbudget.api.frames import JSON_VERSION, Frames, html_table
+from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import predictions
 from modelbudget.api.traced_batch import Peaks, largest_batch
@@ -112,7 +112,6 @@ class Trained(Frames):
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {
-            "version": JSON_VERSION,
             "model": self.model,
             "trainer": self.trainer,
             "settings": line_of_settings(self.run),
@@ -135,9 +134,6 @@ class Trained(Frames):
 
     def __repr__(self) -> str:
         return f"<{self.trainer} of {self.model}: {self.needed:,} bytes>"
-
-    def _repr_html_(self) -> str:
-        return html_table(f"{self.trainer} of {self.model}", self.rows())
 
 
 def trainer(

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Count
 from modelbudget.architecture.record import MAX_COUNT
-from modelbudget.common.byte_sizes import AS_GIVEN, EXAMPLES, size
+from modelbudget.common.byte_sizes import AS_GIVEN, EXAMPLES, GB, GIB, size
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import si_bytes
 from modelbudget.common.paths import ACCELERATORS
@@ -18,8 +18,6 @@ from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 
-GB = 10**9
-GIB = 2**30
 MAKERS = ("nvidia", "geforce", "tesla", "amd", "instinct", "radeon")
 """Words before the name of a device."""
 MAC = re.compile(r"(mac(book|mini|studio)?|mps|m[1-9])(air|pro|max|ultra)?(?P<memory>\d+gb)?")

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.catalogue.published_readings import Reading, Readings, Source
+from modelbudget.common.byte_sizes import GIB
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 
-GIB = 2**30
 CLOSE = 0.03
 """Largest relative difference of a prediction that needs no reason."""
 PEAK = "peak_training_bytes"

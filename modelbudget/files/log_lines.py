@@ -11,16 +11,13 @@ from typing import NamedTuple
 
 from pydantic import Field
 
+from modelbudget.common.byte_sizes import UNITS
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
 MAX_BYTES, MAX_LINE, MAX_NUMBERS = 2**23, 2**14, 500
 """Bytes of a log and of a line that are read, and numbers that are explained."""
-UNITS = {
-    "GiB": 2**30, "MiB": 2**20, "KiB": 2**10, "GB": 10**9, "MB": 10**6, "bytes": 1,
-}  # fmt: skip
-"""Units of bytes."""
 SETTING = "setting_"
 
 

@@ -268,6 +268,7 @@ def test_every_result_is_a_frame_and_shows_itself(tmp_path):
         (model.parameters(), 11),
         (model.flops(), 3 * 8),  # four projections, core, two of the MLP, head
         (model.fit("h100"), 2),
+        (model.serve("h100"), 6),
         (mb.measure(nn.Linear(3, 4), torch.zeros(2, 3)), 4),
     ):
         frame = found.to_polars()

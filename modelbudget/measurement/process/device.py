@@ -4,11 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
+from modelbudget.common.byte_sizes import GB
 from modelbudget.measurement.measured import NO_ROOM
 from modelbudget.measurement.process.free_memory import limits
 from modelbudget.sweeps.sweep_file import Measure
-
-GB = 10**9
 
 
 @dataclass(frozen=True)
