@@ -36,9 +36,9 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.packing import packed, packed_bytes
-from modelbudget.report.page_functions import Function, of_expression, script
+from modelbudget.report.page_functions import Function, all_hold, of_expression, script
 from modelbudget.report.page_programs import Categories, categories_of
-from modelbudget.sweeps.compared import not_compared
+from modelbudget.sweeps.compared import conditions_on_fields, not_compared
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.fields_in_words import field_title
 
@@ -137,8 +137,8 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
 
 def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: list[str]) -> dict:
     """Return the models for the script, and the formulas of these and of all classes."""
-    of_classes, runs = default_decoders(), implementations()[TRANSFORMERS].classes
-    known = {name: of_classes[name] for name in runs if _is_compared(name)}
+    of_classes, compared = default_decoders(), implementations()[TRANSFORMERS].classes
+    known = {name: of_classes[name] for name in compared if _is_compared(name)}
     with_peaks = grouped((*named.values(), *known.values()), categories_of)
     exchanged = [
         tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
@@ -157,10 +157,8 @@ def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: lis
     return formulas(of_form, examples) | {
         "kinds": {base.name: base.transformers for base in bases},
         "models": {base.name: _numbers(base, named[base.name]) for base in bases},
-        "only": {  # where the peak of a class was compared
-            name: of_expression(of.only[OF_CLASSES])
-            for name, of in runs.items()
-            if OF_CLASSES in of.only
+        "only": {  # where the peak of a class was compared, with fields that it can have
+            name: all_hold(conditions_on_fields(OF_CLASSES, name, Decoder)) for name in known
         },
     }
 

@@ -962,6 +962,21 @@ def test_a_class_is_named_where_it_was_compared(at):
         assert tab.messages == []
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_named"),
+    [
+        ("gated=0", False), ("parallel=1", False), ("query_bias=1", False), ("d_ff=9000", True),
+        ("query_bias=1&A.key_bias=1&A.value_bias=1&A.output_bias=1", True),
+    ],
+)  # fmt: skip
+def test_a_class_is_named_for_fields_that_it_can_have(at, fields, is_named):
+    """Llama's MLP is gated; of biases of attention its config.json has all or none."""
+    tab = at(f"#what-if?A=llama-3-8b&B=llama-3-8b&A.{fields}&A.length=1024&device=H100")
+    answer = tab.inner_text("#fit-answer")
+    assert ("as LlamaForCausalLM of transformers computes it" in answer) == is_named
+    assert ("The run settings of LlamaForCausalLM" in answer) != is_named
+
+
 def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(at, bases):
     """ALiBi: only here must the parts add up to what is live at the end of a forward pass."""
     tab = at("#what-if?A=bloom-3b&B=bloom-3b&A.length=8192&device=H100")

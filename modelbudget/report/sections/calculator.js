@@ -221,8 +221,8 @@
       { name, value: value(product), present: value(instances) > 0, fields: data.fields[each] }
     ));
     if (reasons.length > 0) return { ...IMPOSSIBLE, values, reasons, broken: rules, components };
-    const only = data.only[data.kinds[model]];
-    const isCompared = only === undefined || FUNCTIONS[only](settings);
+    const kind = data.kinds[model];
+    const classRuns = kind in data.only && FUNCTIONS[data.only[kind]](settings) ? form.classes[kind] : undefined;
     // The nodes of a quantity and of its components. One device does the inference, however many train.
     const budget = (runs, quantity) => {
       if (quantity === "parameters") return [form.total, ...Object.entries(form.components).map(([name, [, , product]]) => [name, product])];
@@ -238,7 +238,7 @@
     return {
       values, reasons, components, broken: rules,
       whole: whole(form.runs), // of our modules; undefined without a formula
-      ofClass: whole(isCompared ? form.classes[data.kinds[model]] : undefined),
+      ofClass: whole(classRuns),
       parts: (quantity) => budget(form.runs, quantity)?.slice(1).map(([name, node]) => [name, value(node)]),
       active: () => value(form.active),
       count: (place) => value(form.conventions[place]),
