@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from modelbudget.api.adapted_layers import adapted
 from modelbudget.api.explained import Explained, Line, judged, model_of
@@ -61,56 +62,40 @@ def _sizes(path: Path) -> list[Line]:
     return [judged("file", size, terms, f"{size:,} bytes")]
 
 
-def _are_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+class _Lora(BaseModel):
+    """Keys of a configuration of LoRA that decide which tensors it has, and what each may be."""
 
+    model_config = ConfigDict(strict=True, defer_build=True)
 
-def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(type(number) is int for number in value)
-
-
-OF_LORA: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "use_dora": (lambda value: isinstance(value, bool), "true or false"),
-    "lora_bias": (lambda value: isinstance(value, bool), "true or false"),
-    "exclude_modules": (lambda value: isinstance(value, str) or _are_names(value), "names"),
-    "modules_to_save": (_are_names, "names of modules"),
-    "target_parameters": (_are_names, "names of parameters"),
-    "layers_to_transform": (
-        lambda value: type(value) is int or _are_numbers(value), "numbers of layers",
-    ),
-    "rank_pattern": (
-        lambda value: isinstance(value, dict) and _are_numbers([*value.values()]), "ranks by name",
-    ),
-    "trainable_token_indices": (
-        lambda value: _are_numbers(value)
-        or (isinstance(value, dict) and all(map(_are_numbers, value.values()))),
-        "numbers of tokens",
-    ),
-}  # fmt: skip
-"""Optional key → whether a value is one, and what is allowed."""
+    peft_type: Annotated[Literal["LORA"], "LORA"]
+    r: Annotated[int, Field(gt=0), "a whole number from 1"]
+    target_modules: Annotated[str | list[str], Field(min_length=1), "names of layers"]
+    use_dora: Annotated[bool | None, "true or false"] = None
+    lora_bias: Annotated[bool | None, "true or false"] = None
+    exclude_modules: Annotated[str | list[str] | None, "names"] = None
+    modules_to_save: Annotated[list[str] | None, "names of modules"] = None
+    target_parameters: Annotated[list[str] | None, "names of parameters"] = None
+    layers_to_transform: Annotated[int | list[int] | None, "numbers of layers"] = None
+    rank_pattern: Annotated[dict[str, int] | None, "ranks by name"] = None
+    trainable_token_indices: Annotated[
+        list[int] | dict[str, list[int]] | None, "numbers of tokens"
+    ] = None
 
 
 def _of_lora(path: Path) -> dict[str, Any]:
     """Read a configuration of PEFT. Raises InputError if it is none of LoRA."""
     config = load_json(path, MAX_JSON)
-    rank, targets = config.get("r"), config.get("target_modules")
-    names = targets if isinstance(targets, list) and targets else [targets]
-    allowed = {
-        "peft_type": (config.get("peft_type") == "LORA", "LORA"),
-        "r": (type(rank) is int and rank > 0, "a whole number from 1"),
-        "target_modules": (all(isinstance(name, str) for name in names), "names of layers"),
-    }
-    allowed |= {
-        key: (config.get(key) is None or is_right(config[key]), text)
-        for key, (is_right, text) in OF_LORA.items()
-    }
-    wrong = [
-        f"{path}: {key} = {as_json(config.get(key))}: allowed: {text}"
-        for key, (is_allowed, text) in allowed.items()
-        if not is_allowed
-    ]
-    if wrong:
-        raise InputError(wrong)
+    try:
+        _Lora.model_validate(config)
+    except ValidationError as error:
+        wrong = dict.fromkeys(str(mistake["loc"][0]) for mistake in error.errors())
+        raise InputError(
+            [
+                f"{path}: {key} = {as_json(config.get(key))}: "
+                f"allowed: {_Lora.model_fields[key].metadata[-1]}"
+                for key in wrong
+            ]
+        ) from None
     return config
 
 
