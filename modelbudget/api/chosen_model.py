@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -124,11 +125,15 @@ class ChosenModel:
         return chosen
 
     @classmethod
-    def of_argument(cls, argument: str, name: str) -> Self:
-        """Return the model that an argument names, which mistakes name in the place of MODEL."""
+    def of_argument(cls, argument: str, name: str, others: str = "") -> Self:
+        """Return the model that an argument names, which mistakes name in the place of MODEL.
+
+        `others`: what the argument may be that is no model. It sets no sizes of one.
+        """
         try:
             return cls.named(name)
         except InputError as error:
-            starts = f"MODEL = {show(name)}: ", f"{name}: "
-            whys = [reduce(str.removeprefix, starts, line) for line in error.mistakes]
-            raise InputError([f"`{argument}={name}`: {why}" for why in whys]) from None
+            of_model = rf"^(MODEL = {re.escape(show(name))}|{re.escape(name)}): |, or values of .*"
+            words = [re.sub(of_model, "", line) for line in error.mistakes]
+            whys = [line.replace("&& modelbudget ", f"and `{argument}=`") for line in words]
+            raise InputError([f"`{argument}={name}`: {why}{others}" for why in whys]) from None

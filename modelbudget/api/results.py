@@ -125,6 +125,8 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     from modelbudget.workflow.chosen_sweeps import plan
 
     path = Path(file)
+    if path.is_dir():
+        raise InputError([f"{path}: a folder; allowed: the file of one sweep, {path}/NAME.yaml"])
     command = [sys.executable, "-c", SNAKEMAKE]
     # Its jobs import the library that is running.
     environment = {

@@ -204,8 +204,9 @@ class _Step(Step):
         self.texts_of_item = 2 if name == "dpo" else 1
         self.reference = reference or (COPY if name == "dpo" else NONE)
         models = {"reference": reference, "reward": reward}
+        others = {"reference": f"; or {COPY}, {NONE}"}
         self.further = {
-            argument: ChosenModel.of_argument(argument, model)
+            argument: ChosenModel.of_argument(argument, model, others.get(argument, ""))
             for argument, model in models.items()
             if model not in (None, COPY, NONE)
         }

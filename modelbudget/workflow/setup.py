@@ -16,6 +16,7 @@ from snakemake.logging import logger
 from modelbudget.common.code_digests import code, digest
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import FILES_READ
+from modelbudget.common.number_format import counted
 from modelbudget.common.paths import ORPHANS, RESULTS, python_path
 from modelbudget.workflow import checksums, preflight, records, targets
 from modelbudget.workflow.chosen_sweeps import chosen_sweeps, on_request, sweep_files
@@ -132,7 +133,7 @@ def _import_no_frames() -> None:
 
 
 def _refuse(error: InputError) -> None:
-    sys.exit(f"Nothing was started. {len(error.mistakes)} mistake(s):\n{error}")
+    sys.exit(f"Nothing was started. {counted(len(error.mistakes), 'mistake')}:\n{error}")
 
 
 def set_aside(sweeps: Collection[str], results: Path = RESULTS) -> Iterator[str]:

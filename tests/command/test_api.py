@@ -288,6 +288,7 @@ def test_every_result_is_a_frame_and_shows_itself(tmp_path):
         (lambda: mb.model("gpt-2-124m").predict("params"), "unknown"),
         (lambda: mb.model("gpt-2-124m").run({"implementation": []}), r"implementation = \[\]"),
         (lambda: mb.results("/nonexistent"), "no such folder"),
+        (lambda: mb.sweep("/"), "/: a folder; allowed: the file of one sweep"),
     ],
 )
 def test_a_mistake_says_what_is_allowed(ask, about):

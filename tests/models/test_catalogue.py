@@ -148,7 +148,7 @@ def test_a_mistake_in_a_model_that_no_sweep_uses_is_reported_before_any_work(mak
     run = project.snakemake("-n")
     output = run.stdout + run.stderr
     assert run.returncode == 1
-    assert "Nothing was started. 3 mistake(s):" in output
+    assert "Nothing was started. 3 mistakes:" in output
     assert "configs/models/mine.yaml: models.mine-2b and 1 more: d_ff = -4" in output
     assert "Traceback" not in output
     assert not (project.folder / "results").exists()

@@ -303,7 +303,7 @@ def test_durations():
 def test_a_mistake_in_config_starts_nothing(project, given, refused):
     run = project.snakemake("--config", given)
     assert run.returncode != 0
-    assert f"Nothing was started. 1 mistake(s):\n{refused}" in run.stderr
+    assert f"Nothing was started. 1 mistake:\n{refused}" in run.stderr
     assert "Traceback" not in run.stderr
 
 

@@ -72,6 +72,10 @@ def test_optimizers_of_trainer_are_ours(name, ours):
         ("flash_attn", "unknown field; did you mean attention_kernel?"),
         ("deepspeed_stage", "unknown field; did you mean zero?"),
         ("quantize_base", "no setting: write `weights=bnb-4bit-double"),
+        (
+            "bias",
+            "no setting: write `trained=biases` where biases are trained, and nothing for",
+        ),
         ("use_galore", "no setting: write `optimizer=galore`"),
         ("precompute_ref_log_probs", "no setting: write `reference=none`"),
         ("vllm_gpu_memory_utilization", "no setting: write `engine_share"),

@@ -508,7 +508,7 @@ def test_through_snakemake_itself(make_project):
     assert run.returncode != 0
     assert "Traceback" not in run.stdout + run.stderr, run.stdout + run.stderr
     head, *lines = run.stderr[run.stderr.index("Nothing was started.") :].splitlines()
-    assert head == f"Nothing was started. {len(lines)} mistake(s):"
+    assert head == f"Nothing was started. {len(lines)} mistakes:"
     bad = {line.partition(".yaml: ")[0] for line in lines}
     assert 2 < len(bad) < 12
     assert not (project.folder / "results").exists()
