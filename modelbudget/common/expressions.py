@@ -55,10 +55,10 @@ def _bounded(operation: Callable) -> Callable:
 
 def _in(item, words: str | tuple) -> bool:
     """Whether an item is one of a tuple, or of the words of a text with spaces between them."""
-    return item in (words if isinstance(words, tuple) else _words(words))
+    return item in _words(words)
 
 
-def _count(word: str, text: str, number: int) -> int:
+def _count(word: str, text: str | tuple, number: int) -> int:
     """Count a word in the first words of a text that is repeated."""
     words = _words(text)
     times, more = divmod(number, len(words))
@@ -71,7 +71,9 @@ def _place(word: str, text: str, number: int) -> int:
     return words.index(word) if word in words else number
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str | tuple) -> list[str]:
+    if isinstance(text, tuple):
+        return [*text]
     if not isinstance(text, str):
         raise TypeError(f"{show(text)} is not a text of words")
     return text.split()

@@ -12,7 +12,13 @@ from modelbudget.huggingface.classes import (
     Translation,
     shared_keys,
 )
-from modelbudget.huggingface.value_meanings import Mistakes, as_json, of_cases, of_size
+from modelbudget.huggingface.value_meanings import (
+    Mistakes,
+    as_json,
+    of_cases,
+    of_expressions,
+    of_size,
+)
 
 WITHOUT_ROPE = {"attention": "nope_attention"}
 HAS_ROPE = {"nope_attention": "attention"}
@@ -55,6 +61,8 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
     fields = {"mixers": " ".join(words)}
     if "sliding_attention" in words:
         fields |= of_size("window", "sliding_window", values.get("sliding_window"), mistakes)
+        if fields.get("window") == 1:  # and the layers of DynamicCache then cut off nothing
+            mistakes.unsupported.append("sliding_window = 1: not supported (allowed: 2 or more)")
         if "chunked_attention" in translation.layer_types:
             fields["window_in_chunks"] = True
     return fields
@@ -85,7 +93,7 @@ def _layers_by_number(translation: Translation, values: dict) -> list[str]:
 
 def _layers_where(text: str, values: dict, mistakes: Mistakes) -> list[bool]:
     """Return for each layer whether an expression of keys and its number holds."""
-    of_keys = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
+    of_keys = of_expressions(values)
     try:
         return [bool(expression_of(text)(of_keys | {LAYER: i})) for i in _layers(values)]
     except ValueError as error:

@@ -3,8 +3,6 @@
 Does not import transformers. Remote code is never run: `auto_map` is not read.
 """
 
-import math
-from fractions import Fraction
 from typing import Any
 
 from modelbudget.common.expressions import expression_of
@@ -22,6 +20,7 @@ from modelbudget.huggingface.value_meanings import (
     look_up,
     of_all_layers,
     of_cases,
+    of_expressions,
     of_size,
     plain,
 )
@@ -200,10 +199,7 @@ def _without_absent(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
-    exact = {"head_dim": None} | values  # not all classes have this key
-    for key, value in values.items():
-        if isinstance(value, float) and math.isfinite(value):
-            exact[key] = Fraction(repr(value))
+    exact = {"head_dim": None} | of_expressions(values)  # not all classes have this key
     for text in translation.requires:
         if not expression_of(text)(exact):
             names = [name for name in values if name in expression_of(text).names]

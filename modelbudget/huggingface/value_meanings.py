@@ -1,5 +1,6 @@
 """Values of single keys of a config.json: the fields that they set, or what is wrong with them."""
 
+import math
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -81,6 +82,13 @@ def of_cases(cases: list[Case], key: str, value, mistakes: Mistakes) -> dict:
     messages = mistakes.unsupported if may_be else mistakes.wrong
     messages.append(f"{key} = {as_json(value)}: not supported (allowed: {allowed})")
     return {}
+
+
+def of_expressions(values: dict) -> dict:
+    """Return the values of keys as expressions read them: exact numbers, and tuples for lists."""
+    exact = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
+    floats = {key: x for key, x in values.items() if isinstance(x, float) and math.isfinite(x)}
+    return exact | {key: Fraction(repr(x)) for key, x in floats.items()}
 
 
 def as_json(value) -> str:

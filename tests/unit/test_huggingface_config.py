@@ -221,9 +221,10 @@ COMPUTED = {
     **dict.fromkeys(("decoder_ffn_dim", "decoder_attention_heads"), st.none()),
     **dict.fromkeys(("encoder_ffn_dim", "encoder_attention_heads"), st.none()),
     **dict.fromkeys(("num_sparse_encoder_layers", "num_sparse_decoder_layers"), st.just(1)),
-    "decoder_sparse_step": st.integers(1, 4), "mlp_only_layers": st.none(),
+    **dict.fromkeys(("encoder_sparse_step", "decoder_sparse_step"), st.integers(1, 4)),
+    "mlp_only_layers": st.none(),
     "interleave_moe_layer_step": st.integers(1, 4), "moe_layers": st.none(),
-    "is_gated_act": st.none(),
+    **dict.fromkeys(("is_gated_act", "hybrid_layer_ids"), st.none()),
     "moe_layer_interval": st.integers(1, 3), "moe_layer_start_index": st.integers(0, 1),
     **dict.fromkeys(("expert_layer_period", "expert_layer_offset"), st.none()),
     "shared_intermediate_size": st.integers(1, 9),
@@ -312,6 +313,8 @@ def configs(draw, kind: str) -> dict:
     if kind == "Zamba2ForCausalLM":
         inner = config["attention_hidden_size"] = 2 * config["hidden_size"]
         config["mamba_headdim"] = inner // config["n_mamba_heads"]
+        types = config["layer_types"]
+        config["hybrid_layer_ids"] = [i for i, name in enumerate(types) if name == "hybrid"]
     if kind == "DiffLlamaForCausalLM":
         config |= {"num_attention_heads": 4, "num_key_value_heads": 2}  # an even number
     if kind.startswith("NllbMoe"):
@@ -326,6 +329,7 @@ def configs(draw, kind: str) -> dict:
         config |= dict.fromkeys(
             ("num_sparse_encoder_layers", "num_sparse_decoder_layers"), n_sparse
         )
+        config |= dict.fromkeys(("encoder_sparse_step", "decoder_sparse_step"), n // n_sparse)
     if kind == "OlmoHybridForCausalLM":
         both = ["full_attention", "linear_attention"]  # required
         layers = draw(st.permutations([*both, *draw(st.lists(st.sampled_from(both), max_size=3))]))

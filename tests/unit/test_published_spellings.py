@@ -120,15 +120,63 @@ PHI_3 = {k: v for k, v in SIZES.items() if k != "head_dim"} | {"model_type": "ph
 def test_keys_of_published_files_that_no_class_writes(tmp_path, keys):
     """Each file was refused, or was counted without a formula; the class is the oracle."""
     total, lines = lines_of(tmp_path, keys)
-    model_type = keys["model_type"]
-    with device("meta"):
-        config = transformers.CONFIG_MAPPING[model_type](**keys)
-        of_class = transformers.AutoModelForCausalLM.from_config(config)
-    buffers = [b for name, b in of_class.named_buffers() if name.endswith("correction_bias")]
-    assert total == sum(t.numel() for t in [*of_class.parameters(), *buffers])
+    assert total == of_class(keys)
     assert ("attn_output_gate = true" in lines) == ("mtp_num_hidden_layers = 1" in lines)
     assert "ngram" not in lines
     assert "unknown" not in lines
+
+
+JAMBA = SIZES | {
+    "model_type": "jamba", "mamba_d_state": 8, "mamba_dt_rank": 4, "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+}  # fmt: skip
+SWITCH = {
+    "model_type": "switch_transformers", "vocab_size": 99, "d_model": 32, "d_kv": 8, "d_ff": 40,
+    "num_layers": 4, "num_decoder_layers": 4, "num_heads": 4, "num_experts": 4,
+    "num_sparse_encoder_layers": 2, "num_sparse_decoder_layers": 2,
+}  # fmt: skip
+ZAMBA = {
+    "model_type": "zamba2", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 99,
+    "num_attention_heads": 4, "mamba_d_state": 8, "n_mamba_heads": 4, "mamba_headdim": 32,
+    "layers_block_type": ["mamba", "hybrid", "hybrid"],
+}  # fmt: skip
+GEMMA = SIZES | {
+    "model_type": "gemma4_text", "global_head_dim": 32, "vocab_size_per_layer_input": 9,
+    "hidden_size_per_layer_input": 4,
+}  # fmt: skip
+AS_ITS_CLASS_READS = [
+    {key: size for key, size in GLM_FLASH.items() if key != "qk_rope_head_dim"},
+    JAMBA | {"num_experts": 1, "num_experts_per_tok": 1},
+    SWITCH | {"encoder_sparse_step": 1, "decoder_sparse_step": 1},
+    ZAMBA | {"hybrid_layer_ids": [1]},
+    ZAMBA | {"use_shared_attention_adapter": True, "attention_head_dim": 16},
+    GEMMA | {"layer_types": ["full_attention", *["sliding_attention"] * 3]},
+]
+
+
+@pytest.mark.parametrize("keys", AS_ITS_CLASS_READS, ids=lambda keys: keys["model_type"])
+def test_keys_that_a_class_reads_otherwise_than_their_names_say(tmp_path, keys):
+    """Formulas were of other sizes; the class is the oracle, and the answer where none is exact."""
+    assert lines_of(tmp_path, keys)[0] == of_class(keys)
+
+
+@pytest.mark.parametrize("model_type", ["cohere2", "mistral"])
+def test_of_a_window_of_one_token_the_cache_of_a_class_keeps_all(tmp_path, model_type):
+    """The formula kept one token; DynamicSlidingWindowLayer cuts [-sliding_window + 1:]."""
+    keys = SIZES | {"model_type": model_type, "sliding_window": 1}
+    _, lines = lines_of(tmp_path, keys)
+    assert "sliding_window = 1: not supported (allowed: 2 or more); measured without" in lines
+
+
+def of_class(keys: dict) -> int:
+    """Return the parameters of the class, and those that it has as buffers."""
+    config = transformers.CONFIG_MAPPING[keys["model_type"]](**keys)
+    is_causal = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING
+    auto = transformers.AutoModelForCausalLM if is_causal else transformers.AutoModelForSeq2SeqLM
+    with device("meta"):
+        module = auto.from_config(config)
+    buffers = [b for name, b in module.named_buffers() if name.endswith("correction_bias")]
+    return sum(t.numel() for t in [*module.parameters(), *buffers])
 
 
 @pytest.mark.parametrize(
