@@ -56,6 +56,7 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
         words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
     else:
         words = translation.mixers.split() if has_windows else ["attention"]
+        words = words[: len(_layers(values)) or None]
     if set(words) <= {"attention"}:
         return {}
     fields = {"mixers": " ".join(words)}

@@ -11,7 +11,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
-from modelbudget.huggingface.classes import CLASSES, Translation, shared_keys, translations
+from modelbudget.huggingface.classes import CLASSES, Meaning, Translation, shared_keys, translations
 from modelbudget.huggingface.layer_types import dense_layers, layers_with_experts, pattern_of_layers
 from modelbudget.huggingface.value_meanings import (
     ABSENT,
@@ -115,13 +115,22 @@ def unknown_keys(name: str, config: dict) -> list[str]:
 
 def unrelated_keys(name: str, config: dict) -> list[str]:
     """Return the unknown keys that are no other spelling of a known one, or that set nothing."""
-    known = translations()[name].defaults
+    translation = translations()[name]
+    known = translation.defaults
     values = known | config
+    spelled = {key: other_spelling(key, known) for key in unknown_keys(name, config)}
     return [
         key
-        for key in unknown_keys(name, config)
-        if config[key] is None or config[key] == values.get(other_spelling(key, known), config[key])
+        for key, other in spelled.items()
+        if config[key] in (None, values.get(other, config[key]))
+        or not _is_spelling(key, translation.meaning(other or key))
     ]
+
+
+def _is_spelling(key: str, meaning: Meaning | None) -> bool:
+    """Whether a key may stand for one with this meaning: not if it has another in all classes."""
+    classes = {id(of): of for of in translations().values() if key in of.defaults}
+    return not classes or any(of.meaning(key) == meaning for of in classes.values())
 
 
 def _refused_keys(name: str, config: dict) -> list[str]:

@@ -144,7 +144,10 @@ GEMMA = SIZES | {
     "model_type": "gemma4_text", "global_head_dim": 32, "vocab_size_per_layer_input": 9,
     "hidden_size_per_layer_input": 4,
 }  # fmt: skip
+COHERE = SIZES | {"model_type": "cohere2_moe", "num_experts": 4, "num_experts_per_tok": 2}
 AS_ITS_CLASS_READS = [
+    COHERE | {"first_k_dense_replace": 1},
+    COHERE | {"mlp_layer_types": ["dense", *["sparse"] * 3]},
     {key: size for key, size in GLM_FLASH.items() if key != "qk_rope_head_dim"},
     JAMBA | {"num_experts": 1, "num_experts_per_tok": 1},
     SWITCH | {"encoder_sparse_step": 1, "decoder_sparse_step": 1},
@@ -158,6 +161,46 @@ AS_ITS_CLASS_READS = [
 def test_keys_that_a_class_reads_otherwise_than_their_names_say(tmp_path, keys):
     """Formulas were of other sizes; the class is the oracle, and the answer where none is exact."""
     assert lines_of(tmp_path, keys)[0] == of_class(keys)
+
+
+NEXT = SIZES | {
+    "model_type": "qwen3_next", "num_experts": 4, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+}  # fmt: skip
+GRIFFIN = SIZES | {"model_type": "recurrent_gemma", "lru_width": 64, "attention_window_size": 8}
+MODERN = PHI_3 | {"model_type": "modernbert-decoder", "local_attention": 8}
+XGLM = {
+    "model_type": "xglm", "vocab_size": 99, "d_model": 64, "ffn_dim": 24, "num_layers": 2,
+    "attention_heads": 4, "attention_bias": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (NEXT | {"num_hidden_layers": 2}, ""),
+        (GRIFFIN | {"num_hidden_layers": 2}, ""),
+        (
+            MODERN | {"global_attn_every_n_layers": 2},
+            "num_key_value_heads = 2: not read by ModernBertDecoderForCausalLM",
+        ),
+        (XGLM, "attention_bias = true: not read by XGLMForCausalLM"),
+    ],
+)
+def test_sizes_of_a_class_that_had_no_formula_or_were_refused(tmp_path, keys, line):
+    """Layers before the first with attention, periods of full attention, keys of other classes."""
+    assert lines_of(tmp_path, keys) == (of_class(keys), line)
+
+
+def test_full_attention_of_modernbert_where_its_file_says(tmp_path):
+    """The class reads the older name of its period too, and layer_types before it."""
+    lines_of(tmp_path, MODERN | {"global_attn_every_n_layers": 2})
+    assert mb.model(tmp_path).architecture.global_every == 2
+    types = ["full_attention", "sliding_attention"] * 2
+    assert "layer_types" not in lines_of(tmp_path, MODERN | {"layer_types": types})[1]
+    types = ["full_attention"] * 4
+    assert "measured without a formula" in lines_of(tmp_path, MODERN | {"layer_types": types})[1]
 
 
 @pytest.mark.parametrize("model_type", ["cohere2", "mistral"])
