@@ -21,7 +21,7 @@ from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementa
 from modelbudget.common.errors import InputError
 from modelbudget.huggingface.classes import KnownDifference, known_difference, translations
 from modelbudget.huggingface.components import components_of_class
-from modelbudget.measurement.reference.class_run import LIMIT, ClassRun, class_run
+from modelbudget.measurement.reference.class_run import LIMIT, ClassRun, class_run, why_not_traced
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.check_quantities import of_any_code, undefined_of_class
 from modelbudget.sweeps.class_config import class_config
@@ -29,7 +29,6 @@ from modelbudget.sweeps.compared import not_compared
 from modelbudget.sweeps.not_with_quantised_weights import refused
 from modelbudget.sweeps.quantity_names import OF_INFERENCE
 
-OF_WEIGHTS = ("parameters", "parameter_bytes")
 OF_STEP = {"optimizer_bytes", "peak_training_bytes"}
 """Quantities that need a step of the optimizer."""
 CLASS_ALONE = "of the class alone"
@@ -159,11 +158,9 @@ def line_of_ours(
     of_inference = " `training=False`" * of_two_tasks
     offered = f": `implementation=transformers`{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
-    if not_compared("activation_bytes", name, {}, a, run):
-        try:
-            class_run(name, run)
-        except ValueError as why:
-            return (f"about modelbudget's own modules, not {name}: {why}",)
+    is_compared = not not_compared("activation_bytes", name, {}, a, run)
+    if not is_compared and (why := why_not_traced(name, run)):
+        return (f"about modelbudget's own modules, not {name}: {why}",)
     n_layer = getattr(a, "n_layer", 0)
     if of_token and (of_token * run.length + BESIDE_LOOP) * n_layer > LIMIT:
         offered = (
@@ -237,12 +234,9 @@ def answer(
 
 def _not_traceable(of_class: OfClass) -> str | None:
     """Return why the class cannot be traced in its run, or here; None if it can."""
-    try:
-        class_run(of_class.class_name, of_class.run)
-    except ValueError as error:
-        return str(error)
     is_installed = all(find_spec(name) for name in ("torch", "transformers"))
-    return None if is_installed else INSTALL
+    why = why_not_traced(of_class.class_name, of_class.run)
+    return why or (None if is_installed else INSTALL)
 
 
 def _not_stepped(run: RunConfig) -> str | None:
@@ -277,7 +271,7 @@ def _predicted(of_class: OfClass, quantity: str) -> Breakdown:
 def _of_class_alone(of_class: OfClass, quantity: str) -> dict[str, Term]:
     """Return the parameters that the class has and our model has not."""
     known = of_class.known_difference
-    if known is None or known.parameters < 0 or quantity not in OF_WEIGHTS:
+    if known is None or known.parameters < 0 or quantity not in ("parameters", "parameter_bytes"):
         return {}
     each = bytes_of(of_class.run.dtype) if quantity == "parameter_bytes" else 1
     return {CLASS_ALONE: Term(each * known.parameters)}

@@ -94,8 +94,9 @@ def _published(name: str) -> Base:
     if len(of_series) != 1:
         return base
     names = named_models.names_of_models(CATALOGUE)
+    size = re.compile(rf"{re.escape(name)}-[0-9.]+[bm]", re.IGNORECASE)
     sizes = [known for known, model in names.items()
-             if model.name not in of_series and _is_size(known, name)]  # fmt: skip
+             if model.name not in of_series and size.fullmatch(known)]  # fmt: skip
     if sizes:  # mpt-30b, which no page has
         raise InputError([f"MODEL = {show(name)}: {_several([*of_series, *sizes])}"])
     return named_models.find(CATALOGUE, of_series[0])
@@ -104,11 +105,6 @@ def _published(name: str) -> Base:
 def _several(names: list[str]) -> str:
     """Return what to write in place of a name that is not that of one model."""
     return f"several models; allowed: {_listed(names)}"
-
-
-def _is_size(name: str, start: str) -> bool:
-    """Whether a name is another one and a number of parameters alone: mpt-30b."""
-    return bool(re.fullmatch(rf"{re.escape(start)}-[0-9.]+[bm]", name, re.IGNORECASE))
 
 
 def _begins(name: str, start: str) -> bool:

@@ -19,7 +19,7 @@ from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
-from modelbudget.measurement.reference.class_run import class_run
+from modelbudget.measurement.reference.class_run import why_not_traced
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
 from modelbudget.sweeps.device_defaults import DECIDED, KERNEL, where
@@ -51,6 +51,7 @@ class Fit(Frames):
     model: str
     purpose: str
     run: RunConfig
+    family: type[Architecture]
     accelerator: Accelerator
     devices: int
     needed: int
@@ -67,6 +68,11 @@ class Fit(Frames):
     together: MemoryChange | None = None
 
     @property
+    def settings(self) -> str:
+        """The settings of the run as text."""
+        return line_of_settings(self.run, self.family)
+
+    @property
     def fits(self) -> bool:
         """Whether the run fits as it is given, at least tightly."""
         return self.needed <= self.accelerator.bytes
@@ -80,7 +86,7 @@ class Fit(Frames):
         """Return plain values, for JSON."""
         return {
             "purpose": self.purpose,
-            "settings": line_of_settings(self.run),
+            "settings": self.settings,
             "accelerator": self.accelerator.name,
             "memory": self.accelerator.bytes,
             "memory_source": self.accelerator.source,
@@ -121,7 +127,7 @@ class Fit(Frames):
 
     def __str__(self) -> str:
         room = f"{self.needed:,} of {self.accelerator.bytes:,} bytes on {self.accelerator.name}"
-        return f"{self.model}: {self.purpose} {self.grade}, {room}; {line_of_settings(self.run)}"
+        return f"{self.model}: {self.purpose} {self.grade}, {room}; {self.settings}"
 
     def __repr__(self) -> str:
         return f"<Fit of {self}>"
@@ -203,7 +209,8 @@ class _Fitting:
         rooms = self.device.bytes, self.margins.room(self.device.bytes)
         batches = self._traced_batches({predicted.run.batch: peaks}, rooms)
         return Fit(
-            self.model.label, self.purpose, predicted.run, self.device, 1, max(peaks.values()),
+            self.model.label, self.purpose, predicted.run, self.model.base.family, self.device, 1,
+            max(peaks.values()),
             batches[0], {}, {}, batches[1], {}, self.margins, {}, why=f"{self.model.name}: {why}",
         )  # fmt: skip
 
@@ -273,6 +280,7 @@ class _Fitting:
             model.label,
             self.purpose,
             pair[1],
+            model.base.family,
             device,
             self.devices,
             n_bytes,
@@ -297,14 +305,6 @@ class _Fitting:
 
         return as_class(pair, self.model.base.transformers, self.purpose, self.model.base.config)
 
-    def _is_traced(self, run: RunConfig) -> bool:
-        """Whether a trace of the model's class answers where no formula does."""
-        try:
-            class_run(self.model.base.transformers or "", run)
-        except ValueError:
-            return False
-        return True
-
     def _changes(
         self, room: int, is_of_class: bool
     ) -> tuple[Sequence[MemoryChange], MemoryChange | None]:
@@ -323,7 +323,8 @@ class _Fitting:
             if run.implementation != OURS:
                 why = _not_solved(self.model, self.quantity, pair, self.devices)
             as_built = self._as_class(pair) if is_of_class else None
-            if is_of_class and as_built is None and self._is_traced(run):
+            of_class = self.model.base.transformers or ""
+            if is_of_class and as_built is None and not why_not_traced(of_class, run):
                 why = why or f"{self.model.name}: the class has no such run"
             if why:
                 raise InputError([why])

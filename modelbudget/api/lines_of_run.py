@@ -45,13 +45,16 @@ IN_VLLM = "; vLLM refuses it unless RoPE is scaled"
 IN_LLAMA_CPP = "; llama.cpp's server ends texts there unless RoPE is scaled"
 
 
-def line_of_settings(run: RunConfig) -> str:
+def line_of_settings(run: RunConfig, family: type[Architecture]) -> str:
     """Return the run settings as text: `batch 1, length 2,048, dtype float32, …`.
 
-    Of a class of `transformers`, without those that it computes by its code.
+    Of a class of `transformers`, without those that it computes by its code, and without a kernel
+    of attention where the family has none.
     """
     fields = type(run).model_fields
-    of_code = set(OF_CODE) - {"implementation"} if run.implementation == TRANSFORMERS else ()
+    of_code = set(OF_CODE) - {"implementation"} if run.implementation == TRANSFORMERS else set()
+    if family.has_formula and "n_head" not in family.model_fields:
+        of_code.add("attention_kernel")
     shown = [
         name
         for name in fields

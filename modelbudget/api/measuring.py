@@ -54,6 +54,7 @@ class Comparison(Frames):
 
     model: str
     run: RunConfig
+    family: type[Architecture]
     table: pl.DataFrame
     of_class: Witness | None
 
@@ -61,7 +62,7 @@ class Comparison(Frames):
     def settings(self) -> str:
         """The run settings as text; empty if only the module's tensors were counted."""
         counted = set(self.table["quantity"]) <= OF_PARAMETERS and not self.has_formula
-        return "" if counted else line_of_settings(self.run)
+        return "" if counted else line_of_settings(self.run, self.family)
 
     @property
     def predicted(self) -> int:
@@ -166,7 +167,7 @@ def compare_model(
     of_class, values = class_values(points, measure)
     predicted = predict(points, quantities)
     table = compare(points, predicted, measured, [], failures(results), values)
-    return Comparison(model.label, run, table, of_class)
+    return Comparison(model.label, run, type(architecture), table, of_class)
 
 
 def measure_models(

@@ -179,14 +179,13 @@ class Model(ChosenModel):
         log-probabilities belong (all but the first). `engine_share` of the accelerator is vLLM's
         (`vllm_gpu_memory_utilization`), which `engine_sleeps` while others compute.
         """
-        from modelbudget.api.trainers import trainer
+        from modelbudget.api.trainers import Others, trainer
 
         on = None
         if accelerator is not None:
             on = ChosenDevice(accelerator, 1, reserve, accelerators)
-        return trainer(
-            self, name, settings, reference, reward, on, answer, engine_share, engine_sleeps
-        )
+        others = Others(reference, reward, answer, engine_share, engine_sleeps)
+        return trainer(self, name, settings, others, on)
 
     @checked()
     def measure(

@@ -113,6 +113,11 @@ class Predictions(Frames):
         return f"{name} ({class_answers.class_of(self.model)})" if name == TRANSFORMERS else name
 
     @property
+    def settings(self) -> str:
+        """The settings of the run as text."""
+        return line_of_settings(self.run, self.model.base.family)
+
+    @property
     def notes_of_file(self) -> list[str]:
         """Lines about the config.json: of a class, not those on keys that our modules ignore."""
         is_class = self.run.implementation == TRANSFORMERS
@@ -130,11 +135,10 @@ class Predictions(Frames):
 
     def _with_settings(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add the settings of the run to what depends on them, and why its kernel is math."""
-        settings = line_of_settings(self.run)
         breakdowns = {
             quantity: breakdown
             if quantity in WITHOUT_RUN
-            else replace(breakdown, settings=settings)
+            else replace(breakdown, settings=self.settings)
             for quantity, breakdown in self.breakdowns.items()
         }
         fields = {**self.model.base.fields, **chosen}
@@ -200,7 +204,7 @@ class Predictions(Frames):
 
     def __repr__(self) -> str:
         totals = ", ".join(f"{name} {total:,}" for name, total in self.totals().items())
-        lines = "; ".join([line_of_settings(self.run), totals, *self.notes])
+        lines = "; ".join([self.settings, totals, *self.notes])
         return f"<Predictions of {self.model.label}: {lines}>"
 
     def _repr_html_(self) -> str:

@@ -81,6 +81,7 @@ class Trained(Frames):
     model: str
     trainer: Trainer
     run: RunConfig
+    family: type[Architecture]
     parts: tuple[Part, ...]
     notes: tuple[str, ...]
     accelerator: Accelerator | None = None
@@ -94,6 +95,11 @@ class Trained(Frames):
     def needed(self) -> int:
         """Bytes at the peak."""
         return peak_of(self.parts)
+
+    @property
+    def settings(self) -> str:
+        """The settings of the policy's run as text."""
+        return line_of_settings(self.run, self.family)
 
     @property
     def note(self) -> str:
@@ -114,7 +120,7 @@ class Trained(Frames):
         return {
             "model": self.model,
             "trainer": self.trainer,
-            "settings": line_of_settings(self.run),
+            "settings": self.settings,
             "parts": [part._asdict() for part in self.parts],
             "needed": self.needed,
             "accelerator": self.accelerator and self.accelerator.name,
@@ -136,16 +142,18 @@ class Trained(Frames):
         return f"<{self.trainer} of {self.model}: {self.needed:,} bytes>"
 
 
+class Others(NamedTuple):
+    """What a trainer has next to the policy, as `Model.trainer` describes it."""
+
+    reference: str | None
+    reward: str | None
+    answer: int | None
+    engine_share: float | None
+    engine_sleeps: bool
+
+
 def trainer(
-    model: ChosenModel,
-    name: str,
-    settings: Settings,
-    reference: str | None = None,
-    reward: str | None = None,
-    device: ChosenDevice | None = None,
-    answer: int | None = None,
-    engine_share: float | None = None,
-    engine_sleeps: bool = False,
+    model: ChosenModel, name: str, settings: Settings, others: Others, device: ChosenDevice | None
 ) -> Trained:
     """Return the memory of a trainer's models; see `Model.trainer`. Raises InputError."""
     if name not in get_args(Trainer):
@@ -155,25 +163,27 @@ def trainer(
             )
         allowed = offered(name, get_args(Trainer), "")
         raise InputError([f"`trainer({name})`: unknown{allowed}"])
-    if reward is not None and name == "dpo":
-        raise InputError([f"`reward={reward}`: dpo has no reward model; allowed with grpo"])
-    if engine_share is None:
-        if engine_sleeps:
+    if others.reward is not None and name == "dpo":
+        raise InputError([f"`reward={others.reward}`: dpo has no reward model; allowed with grpo"])
+    share = others.engine_share
+    if share is None:
+        if others.engine_sleeps:
             raise InputError(["`engine_sleeps`: of no engine; allowed: with `engine_share`"])
     elif name == "dpo" or device is None:
         raise InputError(
-            [f"`engine_share={engine_share}`: allowed with `trainer(grpo)` and `accelerator`"]
+            [f"`engine_share={share}`: allowed with `trainer(grpo)` and `accelerator`"]
         )
     given = {"implementation": OURS, **fields_of(settings)}
     room = device.accelerator_with(model, fields_of(settings)) if device else None
-    step = _Step(model, name, reference, reward, answer, engine_share, engine_sleeps, room)
+    step = _Step(model, name, others, room)
     run = step.pair(given)[1]
     parts = tuple(step.parts(run))
     notes = tuple(step.notes(given, parts))
+    trained = Trained(model.label, step.trainer, run, model.base.family, parts, notes)
     if device is None or room is None:
-        return Trained(model.label, step.trainer, run, parts, notes)
+        return trained
     margins = device.margins_on(room)
-    trained = Trained(model.label, step.trainer, run, parts, notes, room, margins)
+    trained = replace(trained, accelerator=room, margins=margins)
     helpful, together = [], None
     if trained.grade != "fits":
         with_margins = margins.room(room.bytes)
@@ -192,21 +202,16 @@ class _Step(Step):
     By the fields of the policy's run, on a device if there is one.
     """
 
-    def __init__(
-        self, model: ChosenModel, name: str, reference: str | None, reward: str | None,
-        answer: int | None, engine_share: float | None, engine_sleeps: bool,
-        device: Accelerator | None,
-    ):  # fmt: skip
+    def __init__(self, model: ChosenModel, name: str, others: Others, device: Accelerator | None):
         super().__init__(self._pair, "training")
-        self.policy, self.answer, self.device = model, answer, device
-        self.engine_share, self.engine_sleeps = engine_share, engine_sleeps
+        self.policy, self.others, self.device = model, others, device
         self.trainer: Trainer = "dpo" if name == "dpo" else "grpo"
         self.texts_of_item = 2 if name == "dpo" else 1
-        self.reference = reference or (COPY if name == "dpo" else NONE)
-        models = {"reference": reference, "reward": reward}
-        others = {"reference": f"; or {COPY}, {NONE}"}
+        self.reference = others.reference or (COPY if name == "dpo" else NONE)
+        models = {"reference": others.reference, "reward": others.reward}
+        no_model = {"reference": f"; or {COPY}, {NONE}"}
         self.further = {
-            argument: ChosenModel.of_argument(argument, model, others.get(argument, ""))
+            argument: ChosenModel.of_argument(argument, model, no_model.get(argument, ""))
             for argument, model in models.items()
             if model not in (None, COPY, NONE)
         }
@@ -262,9 +267,9 @@ class _Step(Step):
             if (value := getattr(run, field)) != allowed:
                 raise InputError([f"{self.policy.name}: {field} = {show(value)}: not known with "
                                   f"`trainer({self.trainer})`; allowed: {allowed}"])  # fmt: skip
-        if not 1 <= (self.answer or 1) < run.length:
+        if not 1 <= ((answer := self.others.answer) or 1) < run.length:
             most = f"1 to {run.length - 1:,}, with `length={run.length}`"
-            raise InputError([f"`answer={self.answer}`: no tokens of a text; allowed: {most}"])
+            raise InputError([f"`answer={answer}`: no tokens of a text; allowed: {most}"])
         return self.policy.architecture, run
 
     def parts(self, run: RunConfig) -> Iterator[Part]:
@@ -279,7 +284,7 @@ class _Step(Step):
         yield from resident
         preference = Preference(
             self.trainer,
-            self.answer or run.length - 1,
+            self.others.answer or run.length - 1,
             self.reference != NONE,
             run.autocast != "none" or run.loss_dtype == "float32",
         )
@@ -291,8 +296,8 @@ class _Step(Step):
             yield of_reference
         if reward := self.further.get("reward"):
             yield from self._reward(reward, run, of_texts)
-        if self.engine_share and self.device:
-            yield from self._engine(self.engine_share, self.device.bytes, a, run)
+        if (share := self.others.engine_share) and self.device:
+            yield from self._engine(share, self.device.bytes, a, run)
         elif self.trainer == "grpo":
             generating = run.model_copy(update={"gradient_buckets": NONE})
             peak = self._total("peak_inference_bytes", a, generating) - weights.n_bytes
@@ -376,7 +381,7 @@ class _Step(Step):
             raise InputError([f"`engine_share={share}`: too little; allowed: {least}"])
         text = self._total("cache_bytes", a, of_engine.model_copy(update={"batch": 1}))
         most = f"{share:g} of the card; at most {(n_bytes - weights) // text:,} texts"
-        if self.engine_sleeps:
+        if self.others.engine_sleeps:
             yield Part("engine: generation", n_bytes, f"{most}; asleep in a step", True)
             return
         form = of_engine.dtype if of_engine.weights == "dtype" else of_engine.weights

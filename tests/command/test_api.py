@@ -156,6 +156,7 @@ def test_every_answer_names_kernel_precision_optimizer_and_implementation():
         for text in (str(answer), repr(answer), answer._repr_html_()):
             assert settings in text
     assert "implementation" not in str(model.parameters())
+    assert "attention_kernel" not in mb.model("mamba-130m").fit("24GB").settings
     why = "attention_kernel: math, not flash: d_head = 66"
     found = mb.model("gpt-2-124m", d_head=66).memory({"length": 8})
     assert why in repr(found)

@@ -4,7 +4,7 @@ from itertools import chain
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.lines_of_run import line_of_settings, numbers_of_gradients
+from modelbudget.api.lines_of_run import numbers_of_gradients
 from modelbudget.api.predictions import (
     OF_INFERENCE,
     OF_TRAINING,
@@ -59,7 +59,7 @@ def as_dict(predicted: Predictions) -> dict:
 
 def of_components(predicted: Predictions) -> Table:
     """Return the table of parameters, and of FLOPs where they are known, by component."""
-    title = f"{predicted.model.label}: {line_of_settings(predicted.run)}; {predicted.how}"
+    title = f"{predicted.model.label}: {predicted.settings}; {predicted.how}"
     if "parameters" not in predicted.breakdowns:
         return Table(title, ("component",), [(f"parameters: {predicted.missing['parameters']}",)])
     parameters = predicted["parameters"]

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 from modelbudget.api.command import options
 from modelbudget.api.command.budget_table import as_dict, notes, of_totals, quantities
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.model import model_with
 from modelbudget.api.predictions import Predictions
 from modelbudget.common.errors import InputError
@@ -52,7 +51,7 @@ def _predicted(
 
 def _settings(models: list[Predictions]) -> str:
     """Return the run settings of all models, or those of each where they differ."""
-    lines = {predictions.model.label: line_of_settings(predictions.run) for predictions in models}
+    lines = {predictions.model.label: predictions.settings for predictions in models}
     shared, *differing = dict.fromkeys(lines.values())
     return "; ".join(f"{name}: {line}" for name, line in lines.items()) if differing else shared
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from modelbudget.api.command.options import Output
 from modelbudget.api.command.tables_of_fit import of_changes
 from modelbudget.api.command.text_table import Table
-from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.trainers import Trained
 from modelbudget.common.number_format import count, counted, si_bytes
 
@@ -41,6 +40,4 @@ def of_trainer(trained: Trained) -> Table:
     is_dpo = trained.trainer == "dpo"
     items = counted(trained.run.batch, "pair" if is_dpo else "answer") + " of texts" * is_dpo
     title = f"{trained.model}, {trained.trainer.upper()} of {items}; "
-    return Table(
-        title + line_of_settings(trained.run), ("", "bytes", "what"), rows, texts=("what",)
-    )
+    return Table(title + trained.settings, ("", "bytes", "what"), rows, texts=("what",))

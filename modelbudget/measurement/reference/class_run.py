@@ -36,6 +36,15 @@ class ClassRun(NamedTuple):
     quantities: frozenset[str]
 
 
+def why_not_traced(class_name: str, run: RunConfig) -> str | None:
+    """Return why a class is not traced in a run; None if it is."""
+    try:
+        class_run(class_name, run)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def class_run(class_name: str, run: RunConfig) -> RunConfig:
     """Return the run with the settings that affect a class.
 
