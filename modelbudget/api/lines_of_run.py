@@ -308,8 +308,8 @@ def lines_of_weights(
     if run.prepare_for_kbit_training and "gradient_bytes" in breakdowns:
         yield (
             "prepare_for_kbit_training: embedding, head, norms and what layers hand on are in "
-            "float32, as PEFT's function makes them, and recompute is full; false: all stays in "
-            "the dtype"
+            f"float32, as PEFT's function makes them, and recompute is {run.recompute}; false: all "
+            "stays in the dtype"
         )
     known, line = FORMATS[run.weights], f"weights {run.weights}: "
     library = known.library

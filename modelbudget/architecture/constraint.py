@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from modelbudget.common.expressions import Expression
 
+NOT_KNOWN = ": not known yet with "
 _WORD = re.compile(r"[a-z]\w*")
 Check = Callable[[Mapping[str, Any]], str | None]
 """From the values of fields to the mistake in them, or None."""
@@ -83,11 +84,22 @@ def may_read(check: Check, fields: frozenset[str]) -> bool:
 
 
 def first_mistake(checks: Iterable[Check], values: Mapping[str, Any]) -> str | None:
-    """Return the first mistake that a check finds, if any does."""
+    """Return the first mistake, if there is one: of a setting, all that it is not known with.
+
+    Those are read from the message, `SETTING: not known yet with zero: 3; allowed: 0`.
+    """
+    checks = iter(checks)
     for check in checks:
         if mistake := check(values):
-            return mistake
+            head, known, _ = _template(check).partition(NOT_KNOWN)
+            same = (of for of in checks if known and _template(of).startswith(head + known))
+            more = (other.partition(NOT_KNOWN)[2] for of in same if (other := of(values)))
+            return "; nor with ".join([mistake, *more])
     return None
+
+
+def _template(check: Check) -> str:
+    return check.template if isinstance(check, Constraint) else ""
 
 
 def check_all(checks: Iterable[Check], values: Mapping[str, Any]) -> None:

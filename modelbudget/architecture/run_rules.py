@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from modelbudget.architecture.constraint import Constraint, shown
+from modelbudget.architecture.constraint import NOT_KNOWN, Constraint, shown
 from modelbudget.architecture.stored_formats import IN_SHARDS
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
@@ -32,10 +32,10 @@ def _constraints(when: str = "", **rule: Any) -> Iterator[Constraint]:
         allowed = tuple(known for value in values for known in GROUPS.get(value, (value,)))
         yield Constraint(
             f"not {name}" if allowed == (False,) else f"{name} in {allowed}",
-            f"{rule['setting']}: not known yet with {name}: {{{name}}}; allowed: "
+            f"{rule['setting']}{NOT_KNOWN}{name}: {{{name}}}; allowed: "
             f"{' or '.join(map(shown, allowed))}",
             when,
         )
     offered = f"; allowed: {rule['allowed']}" if "allowed" in rule else ""
     for name, holds in rule.get("not_known_with", {}).items():
-        yield Constraint(holds, f"{rule['setting']}: not known yet with {name}{offered}", when)
+        yield Constraint(holds, f"{rule['setting']}{NOT_KNOWN}{name}{offered}", when)

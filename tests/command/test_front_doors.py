@@ -74,6 +74,10 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --serve h100 --draft ngram", "none, and --set drafted_tokens=N for the"),
         ("llama-3-8b --serve h100 --draft foo", "--draft foo: no published model (allowed: all"),
         ("llama-3-8b --trainer dpo --reference foo", "--reference foo: no published model (allow"),
+        (
+            "falcon-mamba-7b --train --fit 24GB --weights bnb-4bit --adapter lora",
+            "allowed: none, to be set over weights of bitsandbytes, where PEFT's full is the",
+        ),
         ("llama-3-8b --trainer dpo --reference foo", "file:function; or copy, none"),
         ("llama-3-8b --trainer dpo --reference o/X", "config.json and --reference config.json; or"),
         ("llama-3-8b --trainer grpo --reward llama3", "--reward llama3: a series; allowed: llama"),

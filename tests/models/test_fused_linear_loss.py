@@ -76,6 +76,10 @@ def test_what_it_saves_of_a_large_vocabulary():
     [
         ({"loss_chunks": 2}, "not known yet with loss_chunks: 2"),
         ({"zero": 3, "data_parallel": 2}, "not known yet with zero: 3"),
+        (
+            {"zero": 3, "data_parallel": 2, "loss_chunks": 2, "targets": "given"},
+            "not known yet with zero: 3; allowed: 0; nor with loss_chunks: 2; allowed: 1",
+        ),
     ],
 )
 def test_what_is_not_known_with_it_is_named(settings, said):
