@@ -127,8 +127,8 @@ def steps(draw) -> dict:
     }
     names = "foreach", "adapter_dropout", "dropout", "input_gradient"
     fields |= {name: draw(st.booleans()) for name in names}
-    if fields["dtype"] == "float32" and fields["weights"] == "dtype" and draw(st.booleans()):
-        fields["autocast"] = "bfloat16"
+    if fields["weights"] == "dtype" and draw(st.booleans()):
+        fields["autocast"] = "bfloat16" if fields["dtype"] == "float32" else fields["dtype"]
     return fields
 
 
