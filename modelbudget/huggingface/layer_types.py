@@ -104,7 +104,7 @@ def _layers_where(text: str, values: dict, mistakes: Mistakes) -> list[bool]:
 
 def _layers(values: dict) -> range:
     """Return the numbers of the layers; none if a file has no number of them, which is refused."""
-    n_layer = values["num_hidden_layers"]
+    n_layer = values.get("num_hidden_layers")
     return range(n_layer if isinstance(n_layer, int) and n_layer <= MAX_DEPTH else 0)
 
 

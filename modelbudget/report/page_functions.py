@@ -19,7 +19,7 @@ SWITCHES = [
     if field.annotation is bool
 ]
 
-_CALLED = "ceil,floor,format,indexof,join,max,min,pow,round,slice,split"
+_CALLED = "ceil,count,floor,format,indexof,join,max,min,pow,round,slice,split"
 """What expressions in Vega's syntax call, of which the page has no Vega when it needs them."""
 
 

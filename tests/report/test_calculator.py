@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
@@ -646,6 +647,15 @@ def test_controls_come_from_the_record(catalogue, static_parts):
     assert choices == OPTIONS
 
 
+def test_functions_of_the_page_call_what_it_has(catalogue, static_parts):
+    """A file of Cohere2MoeForCausalLM with types of MLPs asked for `count`, which it had not."""
+    functions = static_parts(catalogue)["functions"]
+    with_calls = re.sub(r'"[^"]*"', "", functions.removesuffix("(CALLED);\n"))
+    called = set(re.findall(r"(\w+)\(", with_calls))
+    assert called <= set(re.match(r"const FUNCTIONS=\(\({([\w,]+)}\)", functions)[1].split(","))
+    assert "ceil" in called
+
+
 CONFIGS = (
     "GPT2LMHeadModel", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
     "Qwen3ForCausalLM", "Phi3ForCausalLM", "MixtralForCausalLM", "GemmaForCausalLM",
@@ -693,6 +703,11 @@ WARNED = [
 ]  # fmt: skip
 """Files with keys that are not used, or that do not describe the trained model."""
 
+REFUSED = [
+    {"model_type": "cohere2_moe", "mlp_layer_types": ["dense", "sparse"], "num_hidden_layers": 2},
+    {"model_type": "mistral", "sliding_window": 1},
+]
+"""Files that no formula covers: dense layers without a window, and windows of one token."""
 ONE_PART = {
     "model_type": "nemotron_h", "hybrid_override_pattern": "ME*-ME*-", "hidden_size": 1024,
     "vocab_size": 131072,
@@ -776,6 +791,8 @@ def test_a_config_is_what_python_reads(opened, kinds, with_peaks, tmp_path):
     unknown = configs[1] | {"new_key": 3, "hidden_size": 33.5}
     bert = {"model_type": "bert", "architectures": ["BertForMaskedLM"]}
     infinite = json.dumps(configs[0] | {"rope_scaling": {"factor": float("inf")}})
+    for config, refused in zip(REFUSED, tab.evaluate(PASTE, REFUSED), strict=True):
+        assert "not supported" in refused["said"], config
     pasted = [unknown, bert, infinite, *WARNED, ONE_PART]
     *found, of_one_part = tab.evaluate(PASTE, pasted)
     said = [one["said"] for one in found]

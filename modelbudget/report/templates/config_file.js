@@ -122,8 +122,10 @@ function configReader({ config: shared, defaults }) {
       words = shortest(mixers.map((mixer, i) => (rotated[i] === 0 && mixer === "attention" ? "nope_attention" : mixer)));
       if (!hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
     }
+    words = words.slice(0, ofLayers(values, Boolean).length || undefined);
     if (words.every((word) => word === "attention")) return {};
     const hidden = words.includes("sliding_attention") ? fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) : {};
+    if (hidden.window === 1) mistakes.push("sliding_window = 1: not supported (allowed: 2 or more)");
     return { mixers: words.join(" "), ...hidden };
   }
 

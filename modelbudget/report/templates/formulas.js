@@ -77,4 +77,5 @@ const CALLED = {
   join: (words, by) => words.join(by),
   slice: (words, first, end) => words.slice(first, end),
   indexof: (words, word) => words.indexOf(word),
+  count: (word, words, number) => Array.from({ length: number }, (_, i) => words[i % words.length]).filter((one) => one === word).length,
 };
