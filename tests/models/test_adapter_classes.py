@@ -144,10 +144,15 @@ def test_a_formula_that_answers_for_a_class_with_an_adapter_is_its_trace(kind, f
     Only here: FLOPs, autocast, microbatches and quantised weights of a class with an adapter.
     """
     run, a = run_of(kind, **fields), architecture_of(kind)
+    of_class = class_run(kind, run)
+    if run.recompute == "full" and not run.input_gradient:
+        assert not_compared("activation_bytes", kind, SMALL[kind], a, run)
+        # The class lets the embedding's output require a gradient in any case.
+        run = run.model_copy(update={"input_gradient": True})
     if not_compared("activation_bytes", kind, SMALL[kind], a, run):
         assert kind == "Phi3ForCausalLM"  # which has no layer of query, key, value, gate or up
         return
-    traced = trace_class(kind, SMALL[kind], class_run(kind, run), {*OF_STEP, *FLOPS})
+    traced = trace_class(kind, SMALL[kind], of_class, {*OF_STEP, *FLOPS})
     for quantity, values in traced.values.items():
         terms = {name: Term(value) for name, value in values.items()}
         assert of_model(quantity, predicted(quantity, a, run)) == of_model(quantity, terms)
