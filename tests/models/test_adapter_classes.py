@@ -159,6 +159,18 @@ def test_a_formula_that_answers_for_a_class_with_an_adapter_is_its_trace(kind, f
     assert not traced.missing
 
 
+def test_a_buffer_stays_as_it_is_where_peft_casts_parameters():
+    """Only here: the scale of Gemma's embedding, two bytes, after prepare_model_for_kbit_training."""
+    kind, prepared = "Gemma2ForCausalLM", {"prepare_for_kbit_training": True, "recompute": "full"}
+    fields = {"adapter": "lora", "dtype": "bfloat16", "weights": "bnb-4bit", "input_gradient": True}
+    run = run_of(kind, **fields, **prepared, attention_kernel="written_out")
+    traced = trace_class(kind, SMALL[kind], class_run(kind, run), {"peak_training_bytes"})
+    of_formula = predicted("peak_training_bytes", architecture_of(kind), run)
+    assert {phase: term.total for phase, term in of_formula.items()} == traced.values[
+        "peak_training_bytes"
+    ]
+
+
 FLOPS = ("flops_forward", "flops_backward")
 
 
