@@ -160,7 +160,7 @@ def test_a_formula_that_answers_for_a_class_with_an_adapter_is_its_trace(kind, f
 
 
 def test_a_buffer_stays_as_it_is_where_peft_casts_parameters():
-    """Only here: the scale of Gemma's embedding, two bytes, after prepare_model_for_kbit_training."""
+    """Only here: the scale of Gemma's embedding, after prepare_model_for_kbit_training."""
     kind, prepared = "Gemma2ForCausalLM", {"prepare_for_kbit_training": True, "recompute": "full"}
     fields = {"adapter": "lora", "dtype": "bfloat16", "weights": "bnb-4bit", "input_gradient": True}
     run = run_of(kind, **fields, **prepared, attention_kernel="written_out")
