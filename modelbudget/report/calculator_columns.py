@@ -59,27 +59,49 @@ def _steps(values: Iterable[int | None]) -> list[int | None]:
 def in_bytes(graph: Mapping) -> tuple[dict, bytes]:
     """Return what a script needs to read a graph (`Graph.data`), and its columns of numbers.
 
-    A number below FAR is one byte. Another one is a negative reference or the length of a copy: its
-    absolute value has its high byte there, and the two others after the column, in columns of their
-    own, since each of the three compresses better alone. Constants are there by their place.
+    Constants are there by their place.
     """
     constants, left = [], []
     for operation, operand in zip(graph["operations"], graph["left"], strict=True):
         is_constant = operation == CONSTANT
         left.append(len(constants) if is_constant else operand)
         constants += [operand] if is_constant else []
-    columns = [left, graph["right"], *graph["copies"]]
     about = {"fields": graph["fields"], "operations": graph["operations"], "constants": constants}
-    return about | {"lengths": list(map(len, columns))}, b"".join(map(_three_bytes, columns))
+    about["lengths"] = [len(left), len(graph["copies"][0])]
+    operands = b"".join(map(_references, (left, graph["right"])))
+    return about, operands + b"".join(map(_three_bytes, graph["copies"]))
 
 
-def _three_bytes(numbers: Sequence[int]) -> bytes:
+def _references(numbers: Sequence[int]) -> bytes:
+    """Return operands below FAR as they are, and after them those that are references by number.
+
+    Such a reference, which is negative, says how many references ago the same one was; 0 if none
+    was. The first ones are steps from the one before, doubled, and one less if negative.
+    """
     column = np.array(numbers, np.int32)
     is_far = (column < 0) | (column >= FAR)
-    far = abs(column[is_far])
+    places, ago, first = dict[int, int](), [], []
+    for place, number in enumerate(abs(column[is_far]).tolist()):
+        ago.append(place - places.get(number, place))
+        first += [] if number in places else [number]
+        places[number] = place
+    steps = np.diff(first, prepend=0)
+    column[is_far] = FAR
+    doubled = np.where(steps < 0, -2 * steps - 1, 2 * steps)
+    return column.astype(np.uint8).tobytes() + _three_bytes(ago) + _three_bytes(doubled)
+
+
+def _three_bytes(numbers: Sequence[int] | np.ndarray) -> bytes:
+    """Return numbers below FAR as one byte.
+
+    Another one has its high byte there, and the two others after the column, in columns of their
+    own, since each of the three compresses better alone.
+    """
+    column = np.array(numbers, np.int32)
+    far = column[is_far := column >= FAR]
     column[is_far] = FAR + (far >> 16)
     if column.max(initial=0) > 255:
         raise ValueError(
-            f"{far.max():,}: the graph of the page may have {(256 - FAR) << 16:,} nodes"
+            f"{far.max():,}: the graph of the page may have {(256 - FAR) << 15:,} nodes"
         )
     return b"".join((part & 255).astype(np.uint8).tobytes() for part in (column, far >> 8, far))

@@ -28,27 +28,46 @@ function withRepeats(column, [since, distance, length]) {
   return whole;
 }
 
-// Columns of numbers as `calculator_columns.py` writes them: one byte, or three for a negative number.
-function columnsOf(bytes, lengths) {
+// Columns of numbers as `calculator_columns.py` writes them: operands, and copies of them.
+function columnsOf(bytes, [nodes, copies]) {
   let place = 0;
-  return lengths.map((length) => {
-    const column = Int32Array.from(bytes.subarray(place, (place += length)));
-    const far = column.reduce((n, one) => n + (one >= 128), 0);
+  const next = (length) => Int32Array.from(bytes.subarray(place, (place += length)));
+  const count = (column, holds) => column.reduce((n, one) => n + holds(one), 0);
+
+  // One byte, or three.
+  function numbers(length) {
+    const column = next(length);
+    const far = count(column, (one) => one >= 128);
     for (let i = 0, at = place; i < length; i += 1) {
-      if (column[i] < 128) continue;
-      column[i] = -(((column[i] - 128) << 16) + (bytes[at] << 8) + bytes[at + far]);
-      at += 1;
+      if (column[i] >= 128) column[i] = ((column[i] - 128) << 16) + (bytes[at] << 8) + bytes[far + at++];
     }
     place += 2 * far;
     return column;
-  });
+  }
+
+  // A reference is the number of references since the same one, or, if 0, of steps since the last new one.
+  function references() {
+    const column = next(nodes);
+    const ago = numbers(count(column, (one) => one === 128));
+    const steps = numbers(count(ago, (one) => one === 0));
+    let [k, n, last] = [0, 0, 0];
+    column.forEach((one, i) => {
+      if (one !== 128) return;
+      if (ago[k] === 0) last += steps[n] % 2 ? -(steps[n] + 1) / 2 : steps[n] / 2;
+      n += ago[k] === 0;
+      ago[k] = ago[k] === 0 ? last : ago[k - ago[k]];
+      column[i] = -ago[k++];
+    });
+    return column;
+  }
+
+  return [references(), references(), numbers(copies), numbers(copies), numbers(copies)];
 }
 
 // Returns a function of fields, which returns a function of a node: it computes this node, and what it
 // needs, once for these fields.
 function evaluator({ fields, constants, lengths, ...rows }, bytes) {
-  const [ofLeft, ofRight, ...ofCopies] = columnsOf(bytes, lengths);
-  const copies = ofCopies.map((column) => column.map(Math.abs));
+  const [ofLeft, ofRight, ...copies] = columnsOf(bytes, lengths);
   const [codes, left, right] = [new TextEncoder().encode(rows.operations), ofLeft, ofRight].map((column) => withRepeats(column, copies));
   const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
   const values = new Float64Array(codes.length);
