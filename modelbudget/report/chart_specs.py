@@ -48,7 +48,7 @@ class Charts:
         }
 
     def data(self) -> dict:
-        """Return all specs, those that Vega draws, and datasets for a script.
+        """Return each spec with that which Vega draws, and datasets, for a script.
 
         A dataset has the numbers of its columns, each of which is there once: rows would take
         40 % more.
@@ -58,8 +58,8 @@ class Charts:
         compiled = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
         for spec in compiled.values():
             del spec["$schema"], spec["usermeta"]
-        shared = {"datasets": self._datasets, "columns": columns}
-        return {"specs": self.specs, "compiled": compiled} | shared
+        specs = {name: (spec, compiled[name]) for name, spec in self.specs.items()}
+        return {"specs": specs, "datasets": self._datasets, "columns": columns}
 
     def _dataset(self, digest: str, rows: list[dict]) -> str:
         """Add a dataset that is not there yet, and return its short name."""

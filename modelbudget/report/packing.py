@@ -2,12 +2,17 @@
 
 import json
 import zlib
+from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 _SAFE = {code: code + 256 for code in map(ord, "\0\r<")}
 """Characters that HTML would read as others, and what stands for them in the page."""
+
+SHORTEST = 60
+"""Characters of JSON of the shortest part that is written once."""
 
 
 def packed(data, default: Callable | None = None) -> str:
@@ -15,10 +20,48 @@ def packed(data, default: Callable | None = None) -> str:
 
     `default` returns what stands for data that JSON does not have.
     """
-    text = json.dumps(
+    return packed_bytes(_json(shared(json.loads(_json(data, default)))).encode())
+
+
+def _json(data, default: Callable | None = None) -> str:
+    return json.dumps(
         data, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=default
     )
-    return packed_bytes(text.encode())
+
+
+def shared(data) -> tuple[list, Any]:
+    """Return objects and lists that are in the data more than once, and the data with references.
+
+    A reference `{"=": i}` stands for the i-th of these parts, which have references to those before
+    them. zlib alone finds what repeats within 32 KB: specs of charts take 30 % more without this.
+    """
+    occurrences, places, parts = Counter[str](), dict[str, int](), []
+
+    def count(node) -> None:
+        text = _json(node) if isinstance(node, dict | list) else ""
+        if len(text) >= SHORTEST:
+            occurrences[text] += 1
+            if occurrences[text] == 1:
+                for inner in node.values() if isinstance(node, dict) else node:
+                    count(inner)
+
+    def written(node):
+        if isinstance(node, dict):
+            whole = {key: written(inner) for key, inner in node.items()}
+        elif isinstance(node, list):
+            whole = list(map(written, node))
+        else:
+            return node
+        text = _json(node)
+        if occurrences[text] < 2:
+            return whole
+        if text not in places:
+            places[text] = len(parts)
+            parts.append(whole)
+        return {"=": places[text]}
+
+    count(data)
+    return parts, written(data)
 
 
 def packed_bytes(content: bytes) -> str:

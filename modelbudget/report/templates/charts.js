@@ -17,12 +17,13 @@ const charts = (() => {
   }
 
   // Vega's spec at a width, of which the build compiled one: with panels in fewer columns, if it is narrow.
-  function fitted({ specs, compiled, datasets }, name, width, excess) {
-    const copy = structuredClone(compiled[name]);
-    const { columns, gap, margin } = specs[name].usermeta;
+  function fitted({ specs, datasets }, name, width, excess) {
+    const [lite, compiled] = specs[name];
+    const copy = structuredClone(compiled);
+    const { columns, gap, margin } = lite.usermeta;
     copy.legends = copy.legends?.filter(({ fill }) => !fill); // the page has the colours
     if (width < NARROW) stackLegends(copy);
-    const inRow = specs[name].concat && width >= NARROW ? columns : 1;
+    const inRow = lite.concat && width >= NARROW ? columns : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
     if (copy.layout) copy.layout.columns = inRow;
     const shared = copy.signals?.find((one) => one.name === "childWidth"); // of panels in a row
@@ -84,10 +85,10 @@ const charts = (() => {
   // -- A chart as a file, in the light colours, with its title, its finding, its colours and the source.
 
   async function saved(figure, isLite) {
-    const { specs, compiled, datasets, palette, source } = await data();
+    const { specs, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
     const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
-    const lite = light(specs[name]);
+    const [lite, compiled] = light(specs[name]);
     const [text, finding] = ["h3", "figcaption p"].map((one) => figure.querySelector(one).textContent);
     const title = { text: story.wrapped(text, 90), subtitle: [...story.wrapped(finding, 110), `Source: ${source}`] };
     const style = { background: palette["var(--paper)"], padding: 12 };
@@ -96,7 +97,7 @@ const charts = (() => {
       return { ...lite, title, datasets: used, config: { ...lite.config, ...style } };
     }
     const { anchor, offset } = lite.config.title; // which compiling moves to the title
-    return filled({ ...light(compiled[name]), title: { ...title, anchor, offset }, ...style }, datasets);
+    return filled({ ...compiled, title: { ...title, anchor, offset }, ...style }, datasets);
   }
 
   function addFiles(figure) {

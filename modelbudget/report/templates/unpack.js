@@ -21,7 +21,20 @@ async function runPacked(name) {
   script.remove(); // it has run
 }
 
-const unpack = (name) => unpacked(name).json();
+async function unpack(name) {
+  const [parts, data] = await unpacked(name).json();
+  parts.forEach((part, i) => (parts[i] = whole(part, parts)));
+  return whole(data, parts);
+}
+
+// With the parts that repeat in place of references to them.
+function whole(node, parts) {
+  if (node === null || typeof node !== "object") return node;
+  if (Array.isArray(node)) return node.map((one) => whole(one, parts));
+  if ("=" in node) return parts[node["="]];
+  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, whole(value, parts)]));
+}
+
 const unpackBytes = async (name) => new Uint8Array(await unpacked(name).arrayBuffer());
 
 function unpacked(name) {
