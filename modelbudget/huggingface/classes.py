@@ -102,7 +102,6 @@ class KnownWhere(Strict):
 
     keys: dict[str, bool | int | str]
     known_as: str
-    classes: list[str] = Field([])
 
 
 class SharedKeys(Meanings):

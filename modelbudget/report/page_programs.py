@@ -192,13 +192,13 @@ def _changed(a: Any) -> Iterator[Architecture]:
 
 
 def _runs(a: Any, trace: Trace) -> Iterator[tuple[int, int]]:
-    """Yield length and batch of the examples."""
+    """Yield length and batch of the examples: in training also of more tokens than rows."""
     lengths = [*_lengths(a)]
     yield from product(lengths, BATCHES)
     if trace is training_peak:
         yield lengths[0], MANY
-        if a.position != "learned":
-            yield MANY * lengths[0], 1
+        longest = lengths[0] if a.position == "learned" else MANY * lengths[0]
+        yield from ((longest, batch) for batch in (1, 1 + embedding.rows(a) // longest))
 
 
 def _lengths(a: Any) -> Iterator[int]:

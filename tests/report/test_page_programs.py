@@ -80,10 +80,16 @@ def test_a_regime_of_windows_alone_depends_on_the_fields_of_attention(catalogue)
     assert holds == 0
 
 
-@pytest.mark.parametrize(("batch", "length"), [(1, 8192), (4, 2048)])
-def test_training_of_a_class_is_known_with_many_tokens(catalogue, batch, length):
-    """It was not with more than an embedding sums unsorted: 3,072."""
-    a, name = named_architecture(catalogue.bases["olmo-2-7b"]), "Olmo2ForCausalLM"
+@pytest.mark.parametrize(
+    ("model", "batch", "length"),
+    [
+        ("olmo-2-7b", 1, 8192), ("olmo-2-7b", 4, 2048), ("olmo-2-7b", 16, 8192),
+        ("mixtral-8x7b", 8, 8192),
+    ],
+)  # fmt: skip
+def test_training_of_a_class_is_known_with_many_tokens(catalogue, model, batch, length):
+    """It was not with more than an embedding sums unsorted, 3,072, nor with more than its rows."""
+    a, name = named_architecture(catalogue.bases[model]), catalogue.bases[model].transformers
     of_class = implementations()[TRANSFORMERS].of_class(name)
     settings = {"dtype": "bfloat16", "attention_kernel": "flash", "foreach": True}
     run = RunConfig(**{**settings, **of_class, "batch": batch, "length": length})
