@@ -376,6 +376,7 @@ def test_a_copy_for_llama_cpp_names_the_options_of_its_file(name, as_model, gguf
         ("Qwen/Qwen3-8B-AWQ", "Qwen/Qwen3-8B", "awq"),
         ("Qwen2.5-72B-Instruct-GPTQ-Int8", "Qwen/Qwen2.5-72B-Instruct", "gptq-8bit"),
         ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen/Qwen3-30B-A3B-Instruct-2507", "fp8-block"),
+        ("Qwen/Qwen3.6-27B-FP8", "Qwen/Qwen3.6-27B", "fp8-block"),  # gates stay in the dtype
         ("RedHatAI/Meta-Llama-3.1-70B-Instruct-FP8-dynamic", "llama-3.1-70b", "fp8-channel"),
         ("RedHatAI/Mistral-7B-Instruct-v0.3-quantized.w4a16", "mistral-7b-v0.3", "int4-group"),
         ("neuralmagic/gemma-2-9b-it-quantized.w8a8", "gemma-2-9b", "int8-channel"),
