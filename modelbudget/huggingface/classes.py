@@ -114,6 +114,7 @@ class SharedKeys(Meanings):
     known_where: list[KnownWhere]
     text_parts: list[str]
     tied_by: dict[str, Literal["text", "either", "nothing"]]
+    tied_if_absent: list[str]
     run: dict[str, list[Case]]
     not_used: list[NotUsed]
 

@@ -70,6 +70,9 @@ def of(config: dict[str, Any]) -> TextPart | None:
         return None
     whole_name = next(iter(config["architectures"]), config["model_type"])
     left_out = f"; left out: {', '.join(other_parts)} and what connects them" if other_parts else ""
+    is_tied = text.get(TIED, translations()[class_name].defaults.get(TIED))
+    if TIED not in config and not is_tied and config["model_type"] in shared_keys().tied_if_absent:
+        left_out += f"; it has a head of its own, which the class ties unless {TIED} is false"
     return TextPart(
         text,
         class_name,

@@ -72,6 +72,18 @@ def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
     assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
 
 
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_a_head_that_only_the_class_ties_has_a_line(read_file, kind):
+    """Published files of Mistral 3 leave the key out, and their checkpoints have a head."""
+    config = {k: v for k, v in config_of(kind, False, False).items() if k != "tie_word_embeddings"}
+    found = read_file(config)
+    with torch.device("meta"), uninitialised():
+        whole = construct(kind, config_object(kind, config))
+    head, table = whole.get_output_embeddings(), whole.get_input_embeddings()
+    is_tied = head.weight is table.weight
+    assert ("a head of its own" in found.notes[0].text) == (is_tied and not found.fields["tied"])
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", [*WRAPPED])
 def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind, tied):
