@@ -181,7 +181,7 @@ def serve(
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     if model.base.family.name() == WITHOUT_FORMULA:
         no_formula = "no formula covers its class, and serving is known by formula alone"
-        traced = f"allowed: `fit({on.name}, training=False)`, by a trace"
+        traced = f"allowed: `fit({on.name}, training=False)`, by a trace on one device"
         raise InputError([f"{model.name}: {no_formula}; {traced}"])
 
     device = on.accelerator()

@@ -67,15 +67,10 @@ def layer_of(name: str) -> int | None:
 
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
     """Return what the rules for types read of a model."""
-    sizes = a.model_dump()
-    return Quantised(
-        architecture,
-        sizes["n_layer"] + gguf_formats().architectures[architecture].further_layers,
-        sizes["n_head"],
-        sizes["n_kv_head"],
-        sizes.get("n_expert", 0),
-        imatrix,
-    )
+    sizes = vars(a)
+    further = gguf_formats().architectures[architecture].further_layers
+    of_heads = sizes["n_head"], sizes["n_kv_head"], sizes.get("n_expert", 0)
+    return Quantised(architecture, sizes["n_layer"] + further, *of_heads, imatrix)
 
 
 def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, ...]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from math import gcd
 from typing import Any
 
 from modelbudget.architecture.arithmetic import ceil_div
@@ -30,6 +29,8 @@ DIVIDED = (
     "n_head", "n_linear_head", "n_linear_key_head", "n_mamba_head", "d_scan", "d_ff", "d_shared",
 )  # fmt: skip
 """Sizes of which each device has a part: columns of one matrix, rows of the next."""
+COPIED = ("n_kv_head", "n_mamba_group")
+"""Sizes of which several devices have the same, where there are fewer heads, or one group."""
 PACKED = {"query": "qkv", "key": "qkv", "value": "qkv", "gate": "gate_up", "up": "gate_up"}
 """Matrices that vLLM has as rows of one."""
 EXPERT_MULTIPLES = {"mxfp4": (64, 128)}
@@ -75,31 +76,32 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
         _check_parts(fields, n_devices)
     is_whole = run.expert_parallel > 1
     of_experts = "n_expert" if is_whole else "d_expert"
-    n_of = {**dict.fromkeys(DIVIDED, n_devices), of_experts: n_shares}
+    n_of = dict.fromkeys((*DIVIDED, *COPIED), n_devices) | {of_experts: n_shares}
     if is_whole and 1 < n_devices < n_shares:
         n_of["d_shared"] = 1
-    shares = {}
-    for name, n in n_of.items():
-        size = getattr(a, name, 0)
-        if size % n:
+    sizes = {name: size for name in n_of if (size := getattr(a, name, 0))}
+    for name, size in sizes.items():
+        if not _is_divided(name, size, n := n_of[name]):
+            of_same = {k: of for k, of in sizes.items() if n_of[k] == n}
+            most = next(
+                m for m in range(n, 0, -1)
+                if n % m == 0 and all(_is_divided(k, of, m) for k, of in of_same.items())
+            )  # fmt: skip
             setting = "expert_parallel" if name == "n_expert" else "tensor_parallel"
-            allowed = f"allowed: `{setting}={gcd(size, n)}`"
+            allowed = f"allowed: `{setting}={most}`"
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
-        if size:
-            shares[name] = size // n
-    for name, most_copied in (("n_kv_head", n_devices), ("n_mamba_group", 1)):
-        if not (n := getattr(a, name, 0)):
-            continue
-        is_copied = n <= most_copied and not n_devices % n
-        if n % n_devices and not is_copied:
-            allowed = f"allowed: `tensor_parallel={gcd(n, n_devices)}`"
-            divided = f"{n_devices} devices do not divide it"
-            raise ValueError(f"{name} = {n}: {divided}; {allowed}")
-        shares[name] = max(n // n_devices, 1)
+    shares = {name: max(size // n_of[name], 1) for name, size in sizes.items()}
     if hasattr(a, "vocab_multiple"):
         rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
         shares |= {"vocab_multiple": 1, "n_vocab": ceil_div(rows, n_devices)}
     return a.model_copy(update=shares)
+
+
+def _is_divided(name: str, size: int, n_devices: int) -> bool:
+    """Return whether devices divide a size, or several have the same head or group."""
+    most_copied = n_devices if name == "n_kv_head" else 1
+    is_copied = name in COPIED and size <= most_copied and n_devices % size == 0
+    return size % n_devices == 0 or is_copied
 
 
 def _check_parts(a: Any, n_devices: int) -> None:

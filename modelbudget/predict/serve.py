@@ -273,10 +273,11 @@ def _from_layer(n: int, names: str) -> str:
 
 def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:
     """Return what the layers on a device keep."""
-    here = _without_layers(a, run) if run.host_layers else a
-    rank = rank_of(without_mtp(here), run)
-    _check_context(a, run)
+    here = without_mtp(_without_layers(a, run) if run.host_layers else a)
     alone = run.model_copy(update=ON_ONE_DEVICE)
+    layer_caches(here, alone)  # raises what no number of devices changes
+    rank = rank_of(here, run)
+    _check_context(a, run)
     of_device = layer_caches(rank, alone)
     if n_ahead := getattr(a, "n_mtp_layer", 0) or (run.draft_head != "none"):
         last = vars(own_layers(rank)) | {"n_layer": n_ahead}

@@ -795,6 +795,10 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("stablelm-2-12b", {}, 2, "qk_norm = separate: .* allowed: `tensor_parallel=1"),
         ("llama-3-8b", {}, 3, "n_head = 32: 3 devices do not divide it; .*tensor_parallel=1`$"),
         ("qwen-2.5-7b", {}, 8, "n_head = 28: 8 devices do not divide it; .*tensor_parallel=4`$"),
+        # 20 heads of queries, 4 of keys and values, 2 groups of Mamba-2; and five heads of keys.
+        ("tiiuae/Falcon-H1-34B-Base", {}, 8, "n_head = 20: 8 devices .*tensor_parallel=2`$"),
+        ("microsoft/bitnet-b1.58-2B-4T-bf16", {}, 8, "n_head = 20: .*tensor_parallel=1`$"),
+        ("rwkv-4-14b", {}, 4, "vLLM .* has no model with rwkv"),
         ("t5-base", {"weights": "bnb-4bit"}, 1, "which matrices of encoder-decoder are converted"),
         ("mamba-2.8b", {"weights": "awq"}, 1, "which matrices of selective-scan are converted"),
         ("t5-base", {"host_layers": 2}, 1, "host_layers = 2: known of decoders"),
