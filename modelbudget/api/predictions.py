@@ -97,7 +97,8 @@ def predictions(
 class Predictions(Frames):
     """Several quantities of one model in one run; `missing` has the reasons of the others.
 
-    `notes` say what was traced of a class, and by how much our own modules differ from it.
+    `notes` say what was traced of a class, and by how much our own modules differ from it; `chosen`
+    names the settings of the run that the reader has set.
     """
 
     model: ChosenModel
@@ -105,6 +106,7 @@ class Predictions(Frames):
     breakdowns: dict[str, Breakdown]
     missing: dict[str, str]
     notes: tuple[str, ...] = ()
+    chosen: frozenset[str] = frozenset()
 
     @property
     def whose(self) -> str:
@@ -121,12 +123,13 @@ class Predictions(Frames):
     def notes_of_file(self) -> list[str]:
         """Lines about the config.json: of a class, not those on keys that our modules ignore."""
         is_class = self.run.implementation == TRANSFORMERS
-        notes = [
-            note
+        lines = [
+            note.text
             for note in self.model.base.notes
-            if note.about != "serving" or self.run.cache_layout == "paged"
+            if (note.about != "serving" or self.run.cache_layout == "paged")
+            and note.settles not in self.chosen
+            and not (is_class and note.is_of_our_modules)
         ]
-        lines = [note.text for note in notes if not (is_class and note.is_of_our_modules)]
         if left_out := self.model.base.left_out:
             lines.append(
                 f"only the language model: what reads images or sound has {left_out:,} parameters"
@@ -148,7 +151,8 @@ class Predictions(Frames):
             *line_of_recurrence(self.model.architecture, self.breakdowns),
             *line_of_positions(fields, self.run.length, then),
         )
-        return replace(self, breakdowns=breakdowns, notes=notes)._with_kernel(chosen)
+        answer = replace(self, breakdowns=breakdowns, notes=notes, chosen=frozenset(chosen))
+        return answer._with_kernel(chosen)
 
     def _with_kernel(self, chosen: Mapping[str, Any]) -> Predictions:
         """Add why attention has scores or a mask in memory, or two kernels, if nobody set that."""

@@ -61,6 +61,13 @@ def test_the_class_is_counted_and_the_reason_is_said(tmp_path, config, line):
     assert note.endswith(f"; measured without a formula: {kind} is traced")
 
 
+@pytest.mark.parametrize("settings", [{}, {"dtype": "float32"}, {"dtype": "bfloat16"}])
+def test_the_dtype_of_a_file_is_named_where_nothing_else_sets_it(tmp_path, settings):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | {"torch_dtype": "bfloat16"}))
+    answer = mb.model(tmp_path).predictions(["parameters", "cache_bytes"], settings)
+    assert any("used as dtype" in line for line in answer.notes_of_file) == (not settings)
+
+
 def test_parameters_of_a_quantised_file_without_a_formula(tmp_path):
     """A format changes no number of parameters; all else of the class has the reason."""
     config = LLAMA | {"hidden_act": "tanh", "quantization_config": {
