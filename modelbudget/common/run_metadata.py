@@ -18,6 +18,7 @@ PACKAGES = ("torch", "transformers", "polars", "pandas", "altair", "vl-convert-p
 
 def provenance() -> dict:
     """Return versions, commit, machine and time."""
+    cuda = cuda_device() or "no CUDA device"
     return {
         "commit": _commit(),
         "versions": {
@@ -25,7 +26,7 @@ def provenance() -> dict:
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in PACKAGES},
         },
-        "device": f"{platform.machine()}, {os.cpu_count()} cores, {_cuda() or 'no CUDA device'}",
+        "device": f"{platform.machine()}, {os.cpu_count()} cores, {cuda}",
         "system": platform.platform(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -58,7 +59,8 @@ def _commit() -> str:
         return "unknown"
 
 
-def _cuda() -> str | None:
+def cuda_device() -> str | None:
+    """Return the name of the CUDA device that torch finds, None without one."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

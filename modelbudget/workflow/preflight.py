@@ -15,6 +15,7 @@ from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import HOME, RESULTS
+from modelbudget.common.run_metadata import cuda_device
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.families.module import Module
 from modelbudget.measurement.process.free_memory import limits
@@ -104,7 +105,7 @@ def out_of_reach(sweep: Expanded) -> list[str]:
     """
     device = sweep.sweep.measure.device
     key = f"{sweep.path}: measure.device = {device!r}"
-    if device == "cuda" and not _has_cuda():
+    if device == "cuda" and not cuda_device():
         return [f"{key}: torch finds no CUDA device here; allowed: auto, meta, cpu"]
     backends = {point.run.backend for point in sweep.points}
     if OF_RUN & set(sweep.sweep.measure.quantities):
@@ -136,9 +137,3 @@ def _predicted_peak(architecture: Architecture, run: RunConfig, quantities: Coll
         if phases:
             return max(term.total for term in phases.values())
     return total(architecture.parameter_bytes(architecture, run))
-
-
-def _has_cuda() -> bool:
-    import torch  # importing it takes a second, and only sweeps on a GPU need it
-
-    return torch.cuda.is_available()

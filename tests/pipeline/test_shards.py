@@ -60,7 +60,7 @@ def test_a_device_is_asked_for_where_the_models_are_measured(tmp_path, monkeypat
     text = f"title: t\nquestion: q{SWEEP}measure: {{device: cuda}}\n"
     (tmp_path / "configs" / "sweeps" / "five.yaml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(preflight, "_has_cuda", lambda: False)
+    monkeypatch.setattr(preflight, "cuda_device", lambda: None)
     with pytest.raises(InputError, match="no CUDA device here"):
         chosen_sweeps(None)
     assert [one.name for one in chosen_sweeps(None, here=False)] == ["five"]
