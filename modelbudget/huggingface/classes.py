@@ -110,6 +110,7 @@ class SharedKeys(Meanings):
     same: dict[str, str]
     layer_types: dict[str, str]
     known_as: dict[str, str]
+    unread_types: dict[str, str]
     without_model_type: dict[str, str]
     known_where: list[KnownWhere]
     text_parts: list[str]

@@ -133,11 +133,13 @@ def _class_of(config: dict[str, Any]) -> str:
     model_type, names = config["model_type"], config.get("architectures") or []
     known = _classes_of(model_type)
     if model_type not in transformers.CONFIG_MAPPING and not known:
+        named = offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)
+        if what := shared_keys().unread_types.get(model_type):
+            named = f": {what}"
         code = "; the code that auto_map names is never run" if "auto_map" in config else ""
         raise ValueError(
             f"model_type = {show(model_type)}: not one of transformers "
-            f"{transformers.__version__}{code}"
-            f"{offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)}"
+            f"{transformers.__version__}{code}{named}"
         )
     if not (names or known):
         raise ValueError(

@@ -632,6 +632,10 @@ BAD = {
         LLAMA | {"model_type": "lama"},
         ["model_type = 'lama'", "did you mean", "allowed"],
     ),
+    "a model_type with unlike layers": (
+        LLAMA | {"model_type": "nemotron-nas", "auto_map": {"AutoModel": "x.Y"}},
+        ["model_type = 'nemotron-nas'", "never run", "differ from each other", "llama-3.3-70b"],
+    ),
     "a model_type of a model page": (
         LLAMA | {"model_type": "my-own", "auto_map": {"AutoModel": "x.Y"}},
         ["model_type = 'my-own'", "auto_map", "never run"],
