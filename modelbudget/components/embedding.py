@@ -5,7 +5,7 @@ from typing import Literal
 from modelbudget.architecture.arithmetic import ceil_div, positive
 from modelbudget.architecture.base import Architecture, Count, Size
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import bytes_of, fuses_gradients, parts_of_length, stored
+from modelbudget.architecture.run_values import bytes_of, fuses_gradients, parts_of_length
 from modelbudget.common.attributes import with_attributes
 from modelbudget.components.position import alibi, buckets, causal_bias, sinusoids
 from modelbudget.memory.parameter_tensors import Tensor, matrix, vector
@@ -155,8 +155,7 @@ def program(a: Fields, r: Run):
         )
     elif a.position == "buckets":
         bias_of_buckets = make_part("position", buckets, a.n_bucket, a.n_head)
-    # Shards are cast when they are gathered, and a buffer is not.
-    scale_buffer = empty((), stored(r).dtype) if r.embedding_scale == "buffer" else None
+    scale_buffer = empty((), Active.tape.buffer_dtype) if r.embedding_scale == "buffer" else None
 
     def forward(tokens, held: list | None = None):
         """Compute the states; `held` receives what they are the sum of, and their positions."""

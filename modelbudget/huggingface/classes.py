@@ -102,6 +102,7 @@ class KnownWhere(Strict):
 
     keys: dict[str, bool | int | str]
     known_as: str
+    classes: list[str] = Field([])
 
 
 class SharedKeys(Meanings):

@@ -107,10 +107,11 @@ def with_known_names(config: dict[str, Any]) -> dict[str, Any]:
     known_as = shared_keys().known_as
     named = config["model_type"]
     new_type = known_as.get(named, named) if isinstance(named, str) else ""
+    classes = [known_as.get(name, name) for name in config.get("architectures") or []]
     for case in shared_keys().known_where:
         if all(look_up(config, key) == value for key, value in case.keys.items()):
             new_type = case.known_as
-    classes = [known_as.get(name, name) for name in config.get("architectures") or []]
+            classes = [name for name in classes if name not in case.classes]
     renamed = {"model_type": new_type, "architectures": classes}
     is_known = not classes or known_class(config | renamed)
     return config | renamed | ({} if is_known or not new_type else {"model_type": named})

@@ -44,7 +44,11 @@ def config_of(name: str, a) -> dict[str, Any]:
 def _of_layers(translation: Translation, key: str, a) -> dict[str, Any]:
     """Return a key that says which layers have what; nothing for one that only expressions use."""
     default, words = translation.defaults[key], vars(a).get("mixers", "").split()
-    names_layers = translation.layer_types or "layer_types" in translation.requires
+    names_layers = (
+        translation.layer_types
+        or translation.attention_where
+        or "layer_types" in translation.requires
+    )
     if key in translation.attention_at:
         full = mixers_of_types(translation)["full_attention"]
         first = translation.attention_counts_from

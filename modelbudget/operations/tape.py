@@ -104,7 +104,8 @@ class Tape:
     def __init__(self, dtype: str = "float32", lists_allocations: bool = False):
         from modelbudget.operations import tensor_methods  # noqa: F401  which imports this file
 
-        self.dtype = dtype
+        self.dtype = self.buffer_dtype = dtype
+        """Of parameters, and of a model's buffers, which no rule casts."""
         self.backend = "gpu"
         """Whose kernels run, `gpu` or `cpu`: they differ in what they have beside a result."""
         self.live: Any = Active.zero()

@@ -5,7 +5,7 @@ from collections import Counter
 from modelbudget.architecture.arithmetic import highest
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.architecture.run_values import is_divided, is_sharded
+from modelbudget.architecture.run_values import is_divided, is_sharded, stored
 from modelbudget.architecture.stored_formats import file_is_known
 from modelbudget.components.adapter import Adapters
 from modelbudget.components.parallel.device_share import share
@@ -75,6 +75,8 @@ def tape_of(run: RunConfig, lists_allocations: bool = False) -> Tape:
 
 def make_model(tape: Tape, program, a, run: RunConfig, is_stage: bool = False):
     """Make a model on a tape, or a stage of one: its forward function."""
+    # Shards are cast when they are gathered, and PEFT casts parameters; a buffer stays as it is.
+    tape.buffer_dtype = stored(run).dtype
     if run.prepare_for_kbit_training:
         tape.dtype = "float32"
         run = run.model_copy(update={"dtype": "float32"})

@@ -45,7 +45,7 @@ streams = array.array("i", [0, 1, 2])
 server.sendmsg([b"job"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
 server.sendall(json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode())
 server.shutdown(socket.SHUT_WR)
-sys.exit(int(server.makefile().read()))
+sys.exit(int(server.makefile().read() or 1))  # empty: the server was killed
 """
 
 

@@ -11,11 +11,12 @@ from helpers.other_families import SHAPES, TINY_MODELS, TOKENS, architectures
 from helpers.strategies import decoders, hybrids
 from helpers.tiers import examples
 from helpers.transformers_models import mamba, mamba2, rwkv
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.families.decoder import Decoder
 from modelbudget.families.hybrid import Hybrid
 from modelbudget.families.recurrent_lm import RecurrentLM
 from modelbudget.families.rwkv import RWKV
@@ -37,6 +38,10 @@ MODELS |= {
         n_vocab=11, d_model=6, n_layer=2, n_head=2, n_kv_head=1, d_head=4, d_ff=9, d_hidden=3
     ),
 }  # fmt: skip
+WINDOW_OF_ALIBI = Decoder(
+    n_vocab=11, d_model=8, n_layer=1, n_head=2, n_kv_head=2, d_head=4, d_ff=8, n_ctx=8,
+    tied=False, position="alibi", mixers="sliding_attention", window=2,
+)  # fmt: skip
 WITH_ATTENTION = ("hybrid", "Zamba", "Zamba2")
 STATE_SPACE = (SelectiveScan, StateSpaceDual)
 families = st.sampled_from([RecurrentLM, SelectiveScan, StateSpaceDual, RWKV])
@@ -72,6 +77,7 @@ def test_predicted_states_are_the_real_ones(a, batch, length):
 
 
 @given(st.sampled_from(SHAPES).flatmap(architectures) | hybrids() | decoders())
+@example(WINDOW_OF_ALIBI)
 @settings(max_examples=examples(100))
 def test_a_cache_is_known_where_something_is_kept(a):
     _, holds = formula(type(a), "cache_bytes", a, RunConfig())

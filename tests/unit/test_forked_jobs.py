@@ -32,6 +32,17 @@ def test_a_client_without_its_server_starts_the_interpreter(tmp_path):
     assert subprocess.run([client, str(script)], check=False).returncode == 7
 
 
+def test_a_client_whose_server_is_killed_fails_without_a_traceback(tmp_path):
+    script = script_of_job(tmp_path / "scripts", "")
+    with client_of_server(tmp_path, SCRIPTS) as (client, requests):
+        job = subprocess.Popen([client, str(script)], stderr=subprocess.PIPE)
+        server, _ = requests.accept()
+        with server, server.makefile() as request:
+            request.read()
+    assert job.communicate() == (None, b"")
+    assert job.returncode == 1
+
+
 def test_no_client_stands_where_snakemake_could_not_start_it(tmp_path, monkeypatch):
     """Snakemake does not quote the path of the interpreter."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary files"))

@@ -65,6 +65,50 @@ def test_published_sizes_of_files_that_the_installed_class_reads_otherwise(tmp_p
     assert not lines_of(tmp_path, UMT5 | {"tie_word_embeddings": True})[1]
 
 
+# huggingface.co/microsoft/phi-2 and phi-1_5 as they were in 2023, allenai/OLMo-7B and OLMo-1B
+PHI_2 = {
+    "model_type": "phi-msft", "architectures": ["PhiForCausalLM"], "vocab_size": 51200,
+    "n_embd": 2560, "n_head": 32, "n_head_kv": None, "n_inner": None, "n_layer": 32,
+    "n_positions": 2048, "rotary_dim": 32, "tie_word_embeddings": False, "flash_attn": False,
+    "flash_rotary": False, "fused_dense": False, "attn_pdrop": 0.0, "img_processor": None,
+}  # fmt: skip
+PHI_1_5 = {
+    "model_type": "mixformer-sequential", "architectures": ["MixFormerSequentialForCausalLM"],
+    "architecture": {"block_cls": "parallel", "mixer": {}, "mlp": {"mlp_cls": "mlp"}},
+    "embd_layer": "default", "vocab_size": 51200, "n_embd": 2048, "n_head": 32, "n_layer": 24,
+    "n_inner": None, "n_positions": 2048, "rotary_dim": 32, "phyagi_version": "0.0.4.dev",
+}  # fmt: skip
+OLMO = {
+    "model_type": "hf_olmo", "architectures": ["OLMoForCausalLM"], "activation_type": "swiglu",
+    "alibi": False, "alibi_bias_max": 8.0, "attention_layer_norm": False, "block_group_size": 1,
+    "attention_layer_norm_with_affine": False, "bias_for_layer_norm": False, "d_model": 4096,
+    "block_type": "sequential", "embedding_size": 50304, "flash_attention": True,
+    "include_bias": False, "init_fn": "mitchell", "init_cutoff_factor": None, "n_layers": 32,
+    "layer_norm_type": "default", "layer_norm_with_affine": False, "max_sequence_length": 2048,
+    "mlp_hidden_size": 22016, "mlp_ratio": 4, "multi_query_attention": False, "n_heads": 32,
+    "precision": "amp_bf16", "rope": True, "rope_full_precision": True, "scale_logits": False,
+    "vocab_size": 50280, "weight_tying": False,
+}  # fmt: skip
+OLMO_1B = OLMO | {
+    "d_model": 2048, "n_layers": 16, "n_heads": 16, "mlp_hidden_size": None, "mlp_ratio": 8,
+    "weight_tying": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("keys", "n_published"),
+    [
+        (PHI_2, 2_779_683_840),
+        (PHI_1_5, 1_418_270_720),
+        (OLMO, 6_888_095_744),
+        (OLMO_1B, 1_176_764_416),
+    ],
+)
+def test_files_of_code_before_transformers_had_the_class(tmp_path, keys, n_published):
+    """Against the checkpoints of transformers' own classes, which have the same tensors."""
+    assert lines_of(tmp_path, keys)[0] == n_published
+
+
 # As on huggingface.co: Qwen/Qwen3.5-35B-A3B, meta-llama/Llama-4-Maverick-17B-128E-Instruct,
 # nvidia/MiniMax-M2.5-NVFP4, Qwen/Qwen3-Coder-480B-A35B-Instruct, microsoft/Phi-3-mini-4k-instruct,
 # with small sizes, and what transformers 4 wrote into Kimi K2.5

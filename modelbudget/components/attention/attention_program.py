@@ -3,7 +3,7 @@
 from functools import partial
 
 from modelbudget.architecture.formula_arguments import Fields, Run
-from modelbudget.architecture.run_values import fuses_gradients
+from modelbudget.architecture.run_values import MASKS, fuses_gradients
 from modelbudget.common.attributes import with_attributes
 from modelbudget.components import kv_cache, norm, rope, scaled_dot_product
 from modelbudget.components.attention.attention_layout import n_normalised
@@ -59,7 +59,7 @@ def program(a: Fields, r: Run, window=0, has_rope: bool = True):
     is_complex = d_rotary and r.rope_tables == "complex"
     table = rope.table_of_complex(r.length, d_rotary, r.dtype) if is_complex else None
     cache = kv_cache.declare(r, [(a.n_kv_head, a.d_head)] * 2, window)
-    if cache is not None and is_relative:
+    if cache is not None and position in MASKS and (window or is_relative):
         raise NoProgramError(f"position: {position} in inference")
 
     def forward(x, bias=None, rotation=None):
