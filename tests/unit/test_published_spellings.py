@@ -95,6 +95,13 @@ OLMO_1B = OLMO | {
 }  # fmt: skip
 
 
+INTERN_LM = {  # internlm/internlm-7b: Llama 7B with biases of attention and more tokens
+    "model_type": "internlm", "architectures": ["InternLMForCausalLM"], "bias": True,
+    "vocab_size": 103168, "rotary": {"base": 10000, "type": "dynamic"},
+}  # fmt: skip
+OF_BIASES = 32 * 4 * 4096
+
+
 @pytest.mark.parametrize(
     ("keys", "n_published"),
     [
@@ -102,6 +109,7 @@ OLMO_1B = OLMO | {
         (PHI_1_5, 1_418_270_720),
         (OLMO, 6_888_095_744),
         (OLMO_1B, 1_176_764_416),
+        (INTERN_LM, 6_738_415_616 + 2 * 4096 * (103168 - 32000) + OF_BIASES),
     ],
 )
 def test_files_of_code_before_transformers_had_the_class(tmp_path, keys, n_published):
