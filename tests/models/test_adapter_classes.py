@@ -418,6 +418,28 @@ def test_names_of_latent_attention_count_what_peft_adapts(tmp_path):
     assert not compared_with_peft(tmp_path, "DeepseekV2ForCausalLM", keys, names)
 
 
+OF_OLDER_CLASSES = {
+    "GPT2LMHeadModel": ["c_attn", "c_fc"],
+    "OpenAIGPTLMHeadModel": ["c_attn", "c_fc"],
+    "BloomForCausalLM": ["query_key_value", "dense_h_to_4h", "dense_4h_to_h"],
+    "GPTNeoXForCausalLM": ["query_key_value", "dense_4h_to_h"],
+    "MptForCausalLM": ["Wqkv", "up_proj", "down_proj"],
+    "GPTJForCausalLM": ["q_proj", "v_proj", "fc_in", "fc_out"],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", OF_OLDER_CLASSES)
+def test_names_of_older_classes_count_what_peft_adapts(kind, tmp_path):
+    """c_attn of GPT-2, and of PEFT's defaults for it, was unknown."""
+    keys = OTHERWISE.get(kind, {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4})
+    if kind == "GPTNeoXForCausalLM":
+        keys = OF_CLASSES
+    names = OF_OLDER_CLASSES[kind]
+    settings = compared_with_peft(tmp_path, kind, keys, names)
+    assert bool(settings) == ("q_proj" not in names)
+
+
 def compared_with_peft(folder, kind, keys, targets) -> dict:
     """Compare trained parameters of a class; return the settings that an answer names."""
     made = getattr(transformers, kind).config_class(**keys)
