@@ -11,7 +11,8 @@ from modelbudget.files.gguf_formats import FileArchitecture, Quantised, gguf_for
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape, running_on
 
-_OF_LAYER = re.compile(r"blk\.(\d{1,9})\.(.+)")
+HEADS_BY_LAYER = ("mamba2", "short_convolution")
+"""First mixers of models whose files have heads by layer: rules read those of the first, none."""
 
 
 class NamedTensor(NamedTuple):
@@ -31,12 +32,8 @@ def architecture_of_class(class_name: str | None) -> str:
         if class_name in listed.classes:
             return name
     classes = ", ".join(class_name for listed in known.values() for class_name in listed.classes)
-    raise InputError(
-        [
-            f"no names of llama.cpp are known here for {class_name or 'this model'}; "
-            f"allowed: {classes}"
-        ]
-    )
+    unnamed = f"no names of llama.cpp are known here for {class_name or 'this model'}"
+    raise InputError([f"{unnamed}; allowed: {classes}"])
 
 
 def tensors_of(a: Architecture, architecture: str) -> Tensors:
@@ -61,16 +58,24 @@ def tensors_of(a: Architecture, architecture: str) -> Tensors:
 
 def layer_of(name: str) -> int | None:
     """Return the layer of a tensor of a file."""
-    of_layer = _OF_LAYER.match(name)
+    of_layer = re.match(r"blk\.(\d{1,9})\.", name)
     return int(of_layer[1]) if of_layer else None
+
+
+def _stem(name: str) -> str:
+    """Return what comes before the last part of a name: `attn_q` of blk.0.attn_q.weight."""
+    return name.split(".")[-2]
 
 
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
     """Return what the rules for types read of a model."""
     sizes = vars(a)
     further = gguf_formats().architectures[architecture].further_layers
-    of_heads = sizes["n_head"], sizes["n_kv_head"], sizes.get("n_expert", 0)
-    return Quantised(architecture, sizes["n_layer"] + further, *of_heads, imatrix)
+    heads = sizes["n_head"], sizes["n_kv_head"]
+    if sizes.get("mixers", "").startswith(HEADS_BY_LAYER):
+        heads = 1, 1
+    n_expert = sizes.get("n_expert", 0)
+    return Quantised(architecture, sizes["n_layer"] + further, *heads, n_expert, imatrix)
 
 
 def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, ...]]]:
@@ -86,7 +91,8 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
             if parameter.node is not None:
                 layer = parameter.node.layer
             is_norm = parameter.name.endswith("_norm")  # one vector for all heads
-            yield parameter.name, layer, (parameter.numel(),) if is_norm else parameter.shape
+            channels, *others = (parameter.numel(),) if is_norm else parameter.shape
+            yield parameter.name, layer, (channels, *(n for n in others if n > 1))
         del model
 
 
@@ -94,8 +100,7 @@ def _divided(tensors: Tensors, a: Architecture, architecture: FileArchitecture) 
     """Put several tensors in the place of a matrix that a file holds so."""
     divided: Tensors = {}
     for name, tensor in tensors.items():
-        of_layer = _OF_LAYER.fullmatch(name.removesuffix(".weight"))
-        stem = of_layer[2] if of_layer else ""
+        stem = _stem(name)
         parts = architecture.divided.get(stem, {})
         for part, fields in parts.items():
             sizes = tuple(vars(a)[field] for field in fields)
@@ -110,12 +115,10 @@ def _packed(tensors: Tensors, architecture: FileArchitecture) -> Tensors:
     places = {part: name for name, parts in architecture.packed.items() for part in parts}
     packed: Tensors = {}
     for name, tensor in tensors.items():
-        of_layer = re.fullmatch(r"(blk\.\d+\.)(\w+)(\.\w+)", name)
-        if of_layer is None or of_layer[2] not in places:
-            packed[name] = tensor
-            continue
-        joined_name = of_layer[1] + places[of_layer[2]] + of_layer[3]
-        first = packed.get(joined_name, tensor._replace(shape=(0, *tensor.shape[1:])))
-        rows, *row = first.shape
-        packed[joined_name] = first._replace(shape=(rows + tensor.shape[0], *row))
+        stem = _stem(name)
+        joined_name = name.replace(f"{stem}.", f"{places[stem]}.") if stem in places else name
+        rows, *row = tensor.shape
+        if first := packed.get(joined_name):
+            rows += first.shape[0]
+        packed[joined_name] = (first or tensor)._replace(shape=(rows, *row))
     return packed
