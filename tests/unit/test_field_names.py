@@ -51,6 +51,14 @@ def test_keys_of_trainers_are_names_of_settings(name, ours):
     assert did_you_mean(name, fields) == f"; did you mean {ours}?"
 
 
+@pytest.mark.parametrize("name", ["n_layer", "num_layers"])
+def test_the_depth_of_an_encoder_with_a_decoder_is_offered(name):
+    """`num_layers` is T5's own key of its encoder; neither had a suggestion."""
+    fields = families()["encoder-decoder"].model_fields
+    assert did_you_mean(name, fields) == "; did you mean n_encoder_layer?"
+    assert did_you_mean("num_layers", families()["decoder"].model_fields).endswith(" n_layer?")
+
+
 @pytest.mark.parametrize(
     ("name", "ours"),
     [("adamw_torch_fused", "adamw"), ("adamw_bnb_8bit", "adamw-8bit"),
