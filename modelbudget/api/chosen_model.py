@@ -12,17 +12,14 @@ from typing import Any, Self
 from modelbudget.api.arguments import checked
 from modelbudget.api.find import GGUF, find, models_of_series
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.record import whole
 from modelbudget.architecture.run_adapter import OF_ADAPTER
-from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_config import RunConfig, in_full
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import unknown_field
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.sweeps.derive import missing_fields, resolved
-
-SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 
 Settings = RunConfig | Mapping[str, Any] | None
 """How a model runs: a RunConfig, of which the fields that are set count, or a mapping of fields."""
@@ -32,10 +29,7 @@ def fields_of(settings: Settings) -> dict[str, Any]:
     """Return the fields that settings set, with Python's numbers and dtypes by their full names."""
     if isinstance(settings, RunConfig):
         return {name: getattr(settings, name) for name in settings.model_fields_set}
-    return {
-        name: SHORT_DTYPES.get(value, value) if isinstance(value, str) else whole(value)
-        for name, value in (settings or {}).items()
-    }
+    return {name: in_full(value) for name, value in (settings or {}).items()}
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from modelbudget.api.explained import Explained, Line, judged, model_of
 from modelbudget.api.model import model
 from modelbudget.common.bounded_json import load_json
 from modelbudget.common.errors import InputError
+from modelbudget.common.validation_messages import show
 from modelbudget.files.memory_snapshot import read_snapshot
 from modelbudget.huggingface import checkpoint_files
-from modelbudget.huggingface.value_meanings import as_json
 
 MAX_JSON = 2**20
 
@@ -91,7 +91,7 @@ def _of_lora(path: Path) -> dict[str, Any]:
         wrong = dict.fromkeys(str(mistake["loc"][0]) for mistake in error.errors())
         raise InputError(
             [
-                f"{path}: {key} = {as_json(config.get(key))}: "
+                f"{path}: {key} = {show(config.get(key))}: "
                 f"allowed: {_Lora.model_fields[key].metadata[-1]}"
                 for key in wrong
             ]

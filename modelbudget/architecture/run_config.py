@@ -16,6 +16,7 @@ from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import describe, show
 
 HALF = ("bfloat16", "float16")
+SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
 WEIGHTS = ("dtype", *FORMATS, "unknown")
 """Formats of weights (`configs/weight_formats/`)."""
 WITH_BLOCKS = {word: known.format for word, known in FORMATS.items() if known.format.block}
@@ -29,6 +30,11 @@ OF_CACHES = load_yaml(CONFIGS / "cache_formats.yaml")
 CACHE_DTYPES = ("dtype", *OF_CACHES["formats"], "unknown")
 LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells")
 """Ways to allocate a cache (`serving/cache_layouts.py`)."""
+
+
+def in_full(value: Any) -> Any:
+    """Return a dtype by its full name, and a whole number of NumPy as Python's."""
+    return SHORT_DTYPES.get(value, value) if isinstance(value, str) else whole(value)
 
 
 class Step(Record):
@@ -211,7 +217,7 @@ class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
                 call = f"RunConfig(): {show(values[0])} has no name"
                 raise InputError([f"{call}; allowed: batch=8, length=4096, …"])
             try:
-                super().__init__(**{name: whole(value) for name, value in fields.items()})
+                super().__init__(**{name: in_full(value) for name, value in fields.items()})
             except ValidationError as error:
                 raise InputError(describe(error, RunConfig.model_fields)) from None
 

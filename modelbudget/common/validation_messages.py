@@ -1,5 +1,6 @@
 """Messages from pydantic's errors: the key, the value and what is allowed."""
 
+import json
 import re
 import reprlib
 from collections.abc import Callable, Mapping
@@ -150,11 +151,18 @@ def _hint(value) -> str:
 
 def show(value) -> str:
     """Format a value as in a sweep file, shortened."""
-    text = str(value).lower() if isinstance(value, bool) else _short.repr(value)
+    text = _short.repr(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-_short = reprlib.Repr()
-"""Shortens long values without reading them whole."""
+class _Short(reprlib.Repr):
+    """Shortens long values without reading them whole."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        is_word = x is None or isinstance(x, bool)
+        return json.dumps(x) if is_word else super().repr1(x, level)
+
+
+_short = _Short()
 _short.maxstring = _short.maxother = _short.maxlong = 1000
 _short.maxlist = _short.maxdict = 20

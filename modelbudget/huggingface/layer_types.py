@@ -4,6 +4,7 @@ from itertools import cycle, islice
 
 from modelbudget.architecture.record import MAX_DEPTH
 from modelbudget.common.expressions import expression_of
+from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import (
     LAYER,
     NO_ROPE,
@@ -14,7 +15,6 @@ from modelbudget.huggingface.classes import (
 )
 from modelbudget.huggingface.value_meanings import (
     Mistakes,
-    as_json,
     of_cases,
     of_expressions,
     of_size,
@@ -35,7 +35,7 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
     if isinstance(types, str) and translation.layer_mlps:
         types = [*types]
     if types and not isinstance(types, list):
-        mistakes.wrong.append(f"layer_types = {as_json(types)}: must be a list")
+        mistakes.wrong.append(f"layer_types = {show(types)}: must be a list")
         types = None
     if types:
         words = _shortest(_mixers_of(types, translation, rotated, mistakes))
@@ -118,7 +118,7 @@ def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) 
         return [int((i + 1) % interval != 0) for i in n_layer]
     if not isinstance(given, list) or len(given) < len(n_layer) or not {*given} <= {0, 1}:
         mistakes.wrong.append(
-            f"{NO_ROPE} = {as_json(given)}, {NO_ROPE_INTERVAL} = {as_json(interval)}: must be 1 "
+            f"{NO_ROPE} = {show(given)}, {NO_ROPE_INTERVAL} = {show(interval)}: must be 1 "
             "or 0 for each layer, or an interval"
         )
         return []
@@ -155,7 +155,7 @@ def dense_layers(translation: Translation, values: dict, mistakes: Mistakes) -> 
     n = types.count("dense") if isinstance(types, list) else 0
     if not isinstance(types, list) or types != ["dense"] * n + ["sparse"] * (len(types) - n):
         mistakes.unsupported.append(
-            f"mlp_layer_types = {as_json(types)}: not supported (allowed: dense, then sparse)"
+            f"mlp_layer_types = {show(types)}: not supported (allowed: dense, then sparse)"
         )
     return {"n_dense_layer": n}
 

@@ -16,7 +16,6 @@ from modelbudget.huggingface.layer_types import dense_layers, layers_with_expert
 from modelbudget.huggingface.value_meanings import (
     ABSENT,
     Mistakes,
-    as_json,
     look_up,
     of_all_layers,
     of_cases,
@@ -212,7 +211,7 @@ def _computed(translation: Translation, values: dict, mistakes: Mistakes) -> dic
     for text in translation.requires:
         if not expression_of(text)(exact):
             names = [name for name in values if name in expression_of(text).names]
-            equations = ", ".join(f"{name} = {as_json(values[name])}" for name in names)
+            equations = ", ".join(f"{name} = {show(values[name])}" for name in names)
             mistakes.unsupported.append(f"{equations}: not supported (allowed: {text})")
     fields = {}
     for field, text in translation.computed.items():

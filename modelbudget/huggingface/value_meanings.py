@@ -76,11 +76,11 @@ def of_cases(cases: list[Case], key: str, value, mistakes: Mistakes) -> dict:
     for case in cases:
         if type(case.value) is type(value) and case.value == value:
             return case.fields
-    allowed = ", ".join(as_json(case.value) for case in cases)
+    allowed = ", ".join(show(case.value) for case in cases)
     # Without fields the cases are those of `supported`; the class may have others of their type.
     may_be = any(not case.fields and type(case.value) is type(value) for case in cases)
     messages = mistakes.unsupported if may_be else mistakes.wrong
-    messages.append(f"{key} = {as_json(value)}: not supported (allowed: {allowed})")
+    messages.append(f"{key} = {show(value)}: not supported (allowed: {allowed})")
     return {}
 
 
@@ -89,10 +89,6 @@ def of_expressions(values: dict) -> dict:
     exact = {key: tuple(x) if isinstance(x, list) else x for key, x in values.items()}
     floats = {key: x for key, x in values.items() if isinstance(x, float) and math.isfinite(x)}
     return exact | {key: Fraction(repr(x)) for key, x in floats.items()}
-
-
-def as_json(value) -> str:
-    return "null" if value is None else show(value)
 
 
 def plain(value):

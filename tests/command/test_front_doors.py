@@ -250,6 +250,7 @@ def test_short_dtypes_are_understood_in_python():
     model = mb.model("gpt-2-124m", dtype="bf16")
     assert model.run().dtype == "bfloat16"
     assert model.run({"dtype": "fp16"}).dtype == "float16"
+    assert mb.RunConfig(dtype="fp16").dtype == "float16"
 
 
 @pytest.mark.parametrize(

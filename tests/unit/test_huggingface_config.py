@@ -636,6 +636,10 @@ BAD = {
         LLAMA | {"model_type": "nemotron-nas", "auto_map": {"AutoModel": "x.Y"}},
         ["model_type = 'nemotron-nas'", "never run", "differ from each other", "llama-3.3-70b"],
     ),
+    "null next to a size": (
+        {"model_type": "gpt2", "n_embd": 32, "hidden_size": None},
+        ["n_embd = 32 and hidden_size = null contradict"],
+    ),
     "a model_type of a model page": (
         LLAMA | {"model_type": "my-own", "auto_map": {"AutoModel": "x.Y"}},
         ["model_type = 'my-own'", "auto_map", "never run"],
