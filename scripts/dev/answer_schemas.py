@@ -287,10 +287,12 @@ class PublishedModel(Strict):
     parameters: int
     label: str
     family: str
+    peak: int | None = Field(None, description="with `--fit`: bytes of the step on the device")
+    grade: Grade | None = Field(None, description="with `--fit`")
 
 
 class Models(Printed):
-    """`modelbudget models --json`."""
+    """`modelbudget models --json`; with `--fit` the models that fit, the largest first."""
 
     models: list[PublishedModel]
 

@@ -28,7 +28,7 @@ PRINTED = {
     "Compare": ("compare gpt-2-124m config.json",),
     "Conventions": ("conventions config.json", "conventions mamba-130m"),
     "Measure": ("measure config.json --train --length 8", "measure own:build"),
-    "Models": ("models palm",),
+    "Models": ("models palm", "models palm --fit h100"),
     "Explain": ("explain train.log", "explain model.gguf"),
     "Vectors": ("vectors cache_bytes", "vectors blocks"),
 }  # fmt: skip
