@@ -72,16 +72,9 @@ class Answer(NamedTuple):
     notes: tuple[str, ...]
 
 
-class NotOfClass(NamedTuple):
-    """The answer is about our own modules, although a file names a class, and why."""
-
-    model: ChosenModel
-    why: str
-
-    @property
-    def line(self) -> str:
-        """The line for a reader of the answer."""
-        return f"about modelbudget's own modules, not {class_of(self.model)}: {self.why}"
+def line_of_refused(model: ChosenModel, why: object) -> str:
+    """Say that an answer is about our own modules, although the model has a class, and why."""
+    return f"about modelbudget's own modules, not {class_of(model)}: {why}"
 
 
 def class_of(model: ChosenModel) -> str | None:
@@ -154,13 +147,13 @@ def line_of_ours(
     of_two_tasks = name.endswith(OF_TWO_TASKS)
     if of_two_tasks and not OF_INFERENCE & {*quantities} and any(map(is_peak, quantities)):
         why = "it learns two tasks at once, of which no step is traced"
-        return (f"about modelbudget's own modules, not {name}: {why}",)
+        return (line_of_refused(model, why),)
     of_inference = " `training=False`" * of_two_tasks
     offered = f": `implementation=transformers`{of_inference}"
     of_token = translations()[name].token_operations if name in translations() else 0
     is_compared = not not_compared("activation_bytes", name, {}, a, run)
     if not is_compared and (why := why_not_traced(name, run)):
-        return (f"about modelbudget's own modules, not {name}: {why}",)
+        return (line_of_refused(model, why),)
     n_layer = getattr(a, "n_layer", 0)
     if of_token and (of_token * run.length + BESIDE_LOOP) * n_layer > LIMIT:
         offered = (
@@ -172,11 +165,11 @@ def line_of_ours(
 
 def answer(
     model: ChosenModel, quantities: Sequence[str], chosen: Mapping[str, Any]
-) -> Answer | NotOfClass | None:
+) -> Answer | str | None:
     """Return what the class of a model has; None where neither a setting nor a file names it.
 
-    Of a class that only a file names there may be no answer. Raises InputError if a setting names
-    the class and there is none.
+    Of a class that only a file names there may be a line alone, that the answer is ours. Raises
+    InputError if a setting names the class and there is no answer.
     """
     if not leads(model, chosen):
         return None
@@ -187,11 +180,11 @@ def answer(
         if is_named:
             raise
         lines = (line.removeprefix(f"{model.name}: ") for line in error.mistakes)
-        return NotOfClass(model, "; ".join(lines))
+        return line_of_refused(model, "; ".join(lines))
     except ValueError as error:
         if is_named:
             raise InputError([f"{model.name}: {error}"]) from None
-        return NotOfClass(model, str(error))
+        return line_of_refused(model, str(error))
     a, run = of_class.architecture, of_class.run
     untraceable = _not_traceable(of_class)
     refusals = {} if untraceable else refused(None, run, {*quantities})
@@ -208,16 +201,16 @@ def answer(
         is_counted = of_class.config is None and not _not_traceable(as_traced)
         counted = {"parameters"} if is_counted else set()  # so in any format
         if not (is_named or counted & to_trace.keys()):
-            return NotOfClass(model, untraceable)
+            return line_of_refused(model, untraceable)
         missing = {q: f"{why}; {untraceable}" for q, why in to_trace.items() if q not in counted}
     elif OF_STEP & to_trace.keys() and (not_stepped := _not_stepped(run)):
         if of_class.config is not None and not is_named:
-            return NotOfClass(model, not_stepped)
+            return line_of_refused(model, not_stepped)
         missing = {q: f"{why}; {not_stepped}" for q, why in to_trace.items() if q in OF_STEP}
     if wanted := [q for q in to_trace if q not in missing]:
         traced, lost = _traced(as_traced, wanted)
         if not (traced or is_named or of_class.config is None):
-            return NotOfClass(model, next(iter(lost.values())))
+            return line_of_refused(model, next(iter(lost.values())))
         missing |= lost
     by_formula = (q for q in not_by_formula if q not in to_trace)
     breakdowns = {q: _predicted(of_class, q) for q in by_formula} | traced

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from modelbudget.predict.largest_that_fits import Solution
 
 Pair = tuple[Architecture, RunConfig]
+LARGEST = ("largest", "largest_with_margins", "largest_with_expandable_segments",
+           "largest_of_class", "largest_of_class_with_margins")  # fmt: skip
+"""Solutions by field of a `Fit`, of which plain values have the value alone."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,10 @@ class Fit(Frames):
             "reserve_source": self.margins.reserve.source,
             "worst_ratio": self.margins.worst_ratio.value,
             "worst_ratio_source": self.margins.worst_ratio.source,
-            "largest": _values(self.largest),
-            "largest_with_margins": _values(self.largest_with_margins),
-            "largest_with_expandable_segments": _values(self.largest_with_expandable_segments),
-            "largest_of_class": _values(self.largest_of_class),
-            "largest_of_class_with_margins": _values(self.largest_of_class_with_margins),
+            **{
+                name: {field: solution.value for field, solution in getattr(self, name).items()}
+                for name in LARGEST
+            },
             "not_solved": self.why,
             "changes": [change._asdict() for change in self.changes],
             "together": self.together and self.together._asdict(),
@@ -133,10 +135,6 @@ class Fit(Frames):
         return f"<Fit of {self}>"
 
 
-def _values(solutions: dict[str, Solution]) -> dict[str, int]:
-    return {name: solution.value for name, solution in solutions.items()}
-
-
 def _not_solved(model: ChosenModel, quantity: str, pair: Pair, devices: int) -> str | None:
     """Return why no formula says what a run needs; None if one does."""
     if why := prediction_or_reason.why_not(quantity, *pair):
@@ -158,35 +156,12 @@ def fit(
     Training on several devices is predicted in all other layouts too. `predicted` is what is known
     of the same run already: of a class without a formula traces say whether the run and others fit.
     """
-    fitting = _fitting(model, chosen, settings, training)
+    fields = fields_of(settings)
+    device = chosen.accelerator_with(model, fields)
+    fitting = _Fitting(model, device, chosen.margins_on(device), fields, chosen.devices, training)
     if why := fitting.not_solved(chosen.devices):
         return fitting.by_trace(why, predicted)
     return fitting.by_formula()
-
-
-def graded(
-    model: ChosenModel, chosen: ChosenDevice, settings: Settings, training: bool
-) -> tuple[int, Grade]:
-    """Return what `fit` says of the run alone, the bytes and whether they fit, without a trace.
-
-    Raises InputError where no formula says it.
-    """
-    from modelbudget.predict.largest_that_fits import needed
-
-    fitting = _fitting(model, chosen, settings, training)
-    if why := fitting.not_solved(chosen.devices):
-        raise InputError([f"{model.name}: {why}"])
-    n_bytes = needed(fitting.pair(chosen.devices), fitting.purpose)
-    assert n_bytes is not None  # `not_solved` has checked that
-    return n_bytes, fitting.margins.grade(n_bytes, fitting.device.bytes)
-
-
-def _fitting(
-    model: ChosenModel, chosen: ChosenDevice, settings: Settings, training: bool
-) -> _Fitting:
-    fields = fields_of(settings)
-    device = chosen.accelerator_with(model, fields)
-    return _Fitting(model, device, chosen.margins_on(device), fields, chosen.devices, training)
 
 
 @dataclass(frozen=True)
@@ -215,13 +190,10 @@ class _Fitting:
     def chosen(self) -> dict[str, Any]:
         return settings_on(self.device, self.model, self.settings, self.training)
 
-    def pair(self, devices: int) -> Pair:
-        """Return the architecture and the run on some devices."""
-        return run_of(self.model, self._sharing(devices) | self.chosen)
-
     def not_solved(self, devices: int) -> str | None:
         """Return why no formula says what a run on some devices needs; None if one does."""
-        return _not_solved(self.model, self.quantity, self.pair(devices), devices)
+        pair = run_of(self.model, self._sharing(devices) | self.chosen)
+        return _not_solved(self.model, self.quantity, pair, devices)
 
     def by_trace(self, why: str, predicted: Predictions | None) -> Fit:
         """Return what traces of the class say, as no formula does. Raises InputError with `why`."""
@@ -282,7 +254,7 @@ class _Fitting:
         at_value = partial(at_default, device=where(device, self.training))
         if KERNEL in set_by_user:
             at_value = at
-        run = self.pair(self.devices)[1]
+        run = run_of(model, by | self.chosen)[1]
         chosen = {name: getattr(run, name) for name in DECIDED} | self.chosen
         shared = None
         if self.training and self.devices > 1:

@@ -41,11 +41,6 @@ class Layouts(NamedTuple):
         return self.table.filter(self.table["devices"] == self.devices)
 
     @property
-    def smallest(self) -> int | None:
-        """The smallest number of devices with a layout that fits, if tightly; None if none does."""
-        return min(self.fewest.values(), default=None)
-
-    @property
     def fewest(self) -> dict[Grade, int]:
         """The fewest devices with a layout that fits, and that is tight, if these are fewer."""
         return fitting_layouts.fewest(self.table, self.margins, self.accelerator.bytes)

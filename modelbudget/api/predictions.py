@@ -71,9 +71,9 @@ def predictions(
     _known(quantities)
     chosen = {**model.chosen, **fields_of(settings)}
     answer = class_answers.answer(model, quantities, chosen)
-    if isinstance(answer, class_answers.NotOfClass):
+    if isinstance(answer, str):
         ours = predictions(model, quantities, {**chosen, "implementation": OURS})
-        return replace(ours, notes=(answer.line, *ours.notes))._with_settings(chosen)
+        return replace(ours, notes=(answer, *ours.notes))._with_settings(chosen)
     if answer:
         return Predictions(model, *answer)._with_settings(chosen)
     a, run = model.with_run(settings)

@@ -49,9 +49,10 @@ MOST_AHEAD = 4
 """Where the optimizer's step is the peak of a trainer's step, a line through small batches leads
 much too far.
 """
-LOSS = "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
-OF_OURS = "those of our own modules"
-OF_OTHERS = "{ours} with the settings of {name}, which were not compared in a trainer"
+LOSS = (
+    "losses, and what a step logs, are those of TRL (f2cd577) with its defaults; all passes are "
+    "those of our own modules"
+)
 
 
 class Part(NamedTuple):
@@ -105,8 +106,8 @@ class Trained(Frames):
     def note(self) -> str:
         """Whose losses and whose passes are counted."""
         name = self.run.implementation
-        whose = OF_OURS if name == OURS else OF_OTHERS.format(ours=OF_OURS, name=name)
-        return LOSS + whose
+        settings = f" with the settings of {name}, which were not compared in a trainer"
+        return LOSS + (settings if name != OURS else "")
 
     @property
     def grade(self) -> Grade | None:

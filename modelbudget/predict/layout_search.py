@@ -94,9 +94,10 @@ class Group(NamedTuple):
             pairs = enumerate(zip(peak, wanted, strict=True))
             peaks = [self.peak(i) if is_wanted else n for i, (n, is_wanted) in pairs]
             peak = pl.Series(peaks, dtype=pl.Int64)
-        return pl.DataFrame({"bytes": peak}).select(
-            *(_column(name, self.fields[name]) for name in names), "bytes"
-        )
+        columns = {name: self.fields[name] for name in names}
+        types = {n: pl.Int64 for n, of in columns.items() if not isinstance(of, pl.Series | str)}
+        columns = (pl.lit(of, types.get(name)).alias(name) for name, of in columns.items())
+        return pl.DataFrame({"bytes": peak}).select(*columns, "bytes")
 
     def least(self) -> pl.Series:
         """Return bytes that each layout needs at least; null without a closed formula of them.
@@ -135,10 +136,6 @@ class Group(NamedTuple):
         family = self.grid.base.family
         terms, holds = formula(family, PEAK, *model_of(family, fields))
         return of_model(PEAK, terms) if holds else None
-
-
-def _column(name: str, value: int | str | pl.Series) -> pl.Expr:
-    return pl.lit(value, None if isinstance(value, pl.Series | str) else pl.Int64).alias(name)
 
 
 def layouts(

@@ -398,10 +398,6 @@ def _most_requests(room: _Room, left_for: LeftFor, length: int) -> int:
 def _longest(room: _Room, left_for: LeftFor, a: Any) -> int:
     """Return the most tokens of `batch` requests that fit, at most the model's positions."""
     batch = room.run.batch
-
-    def is_too_long(length: int) -> bool:
-        return not room.holds(batch, left_for(batch, length), length)
-
     is_learned = getattr(a, "position", "") == "learned"
     lengths = range(1, (a.n_ctx if is_learned else ENDLESS) + 1)
-    return bisect_left(lengths, True, key=is_too_long)
+    return bisect_left(lengths, True, key=lambda n: not room.holds(batch, left_for(batch, n), n))

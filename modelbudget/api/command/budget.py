@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import typer
 
@@ -36,9 +36,6 @@ from modelbudget.api.predictions import Predictions, merged
 from modelbudget.catalogue.implementations import OURS
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count
-
-if TYPE_CHECKING:  # which reads headers of files
-    from modelbudget.api.checkpoint_tensors import Checkpoint
 
 
 class Purposes(NamedTuple):
@@ -74,7 +71,14 @@ def show(
         raise InputError([*dict.fromkeys(refusals)])
     stored = model.checkpoint()
     if printed.json:
-        output.print_json(_as_json(predicted, fits if device else None, stored))
+        content = as_dict(predicted)
+        if device:
+            content["fit"] = [
+                fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits
+            ]
+        if stored:
+            content |= {"checkpoint": stored.rows(), "tensors": stored.names()}
+        output.print_json(content)
     elif printed.csv:
         output.print_csv([row for fit in fits for row in fit.rows()] or predicted.rows())
     elif not predicted.breakdowns:
@@ -147,20 +151,6 @@ def _fitted(
             more = "" if training else f"; of an engine:{served}"
             refusals += [line + (more if "not known" in line else "") for line in error.mistakes]
     return fits, refusals + served_by_engine(model, fits, device, settings)
-
-
-def _as_json(
-    predicted: Predictions, fits: list[Fit] | None, stored: Checkpoint | None
-) -> dict[str, Any]:
-    """Return what is predicted, how it fits if a device was asked about, and what a file holds."""
-    answer = as_dict(predicted)
-    if fits is not None:
-        answer["fit"] = [
-            fit.as_dict() | {"of_class": class_in_room(fit, predicted)} for fit in fits
-        ]
-    if stored:
-        answer |= {"checkpoint": stored.rows(), "tensors": stored.names()}
-    return answer
 
 
 def _of_room(predicted: Predictions, fits: list[Fit], title: str, whose: str) -> list[Table]:

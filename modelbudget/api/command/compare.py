@@ -49,14 +49,12 @@ def _predicted(
     return labelled.predictions(wanted, settings | of_model)
 
 
-def _settings(models: list[Predictions]) -> str:
-    """Return the run settings of all models, or those of each where they differ."""
-    lines = {predictions.model.label: predictions.settings for predictions in models}
-    shared, *differing = dict.fromkeys(lines.values())
-    return "; ".join(f"{name}: {line}" for name, line in lines.items()) if differing else shared
-
-
 def _of_components(models: list[Predictions]) -> Table:
+    """Return the parameters, below the settings of all models, or of each where they differ."""
+    lines = {predictions.model.label: predictions.settings for predictions in models}
+    settings, *differing = dict.fromkeys(lines.values())
+    if differing:
+        settings = "; ".join(f"{name}: {line}" for name, line in lines.items())
     known = [
         {part.name: part.value for part in parts["parameters"].components}
         if "parameters" in parts.breakdowns
@@ -67,6 +65,4 @@ def _of_components(models: list[Predictions]) -> Table:
         (name, *(count(parts[name]) if name in parts else "" for parts in known))
         for name in dict.fromkeys(name for parts in known for name in parts)
     ]
-    return Table(
-        f"Parameters; {_settings(models)}", ("component", *(o.model.label for o in models)), rows
-    )
+    return Table(f"Parameters; {settings}", ("component", *(o.model.label for o in models)), rows)

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from modelbudget.api.chosen_device import ChosenDevice
+from modelbudget.api.changes import Purpose
+from modelbudget.api.chosen_device import ChosenDevice, settings_on
 from modelbudget.api.class_answers import WITHOUT_FORMULA
 from modelbudget.api.command import options
 from modelbudget.api.command.text_table import Table
 from modelbudget.api.find import CATALOGUE
-from modelbudget.api.fitting import graded
 from modelbudget.api.model import Model
 from modelbudget.catalogue.named_models import RELEASED, Base, all_models
 from modelbudget.common.errors import InputError
@@ -30,7 +30,7 @@ def run(
     of_run: options.RunOptions,
     printed: options.Output,
 ) -> None:
-    """List published models, with their parameters and family; with --fit, which fit a device.
+    """List published models, with --fit those that fit a device.
 
     Without words --fit tries those alone that the report has.
     """
@@ -40,54 +40,50 @@ def run(
     if not matching:
         asked = " ".join(words or ())
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
-    settings, lost, of_fit = of_run.settings(), list[str](), ()
-    if fit is None:
-        if settings or train:
-            raise InputError(["models: settings of a run: allowed with --fit ACCELERATOR"])
-        rows, title = [_row(base) for base in matching], counted(len(matching), "model")
+    settings, columns = of_run.settings(), ["name", "parameters", "label", "family"]
+    if fit is not None:
+        purpose = "training" if train or settings.get("adapter", "none") != "none" else "inference"
+        if not words:
+            matching = [of for of in matching if not (of.path and of.path.parent.name == RELEASED)]
+        rows, title = _fitting(matching, ChosenDevice(fit), settings, purpose)
+        columns[2:2] = ["peak", "grade"]
+    elif settings or train:
+        raise InputError(["models: settings of a run: allowed with --fit ACCELERATOR"])
     else:
-        on, of_fit = ChosenDevice(fit), ("peak", "grade")
-        is_trained = train or settings.get("adapter", "none") != "none"
-        tried = [base for base in matching if words or not _is_by_name_alone(base)]
-        by_model, lost = _graded(tried, on, settings, is_trained)
-        rows = [row for row in by_model if row["grade"] != "does not fit"]
-        rows.sort(key=lambda row: -row["parameters"])
-        device, purpose = on.accelerator(), "training" if is_trained else "inference"
-        of = f"{len(rows)} of {counted(len(by_model), 'model')}"
-        title = f"{of} fit the {si_bytes(device.bytes)} of {device.name} in {purpose}"
-    cells = [
-        (r["name"], count(r["parameters"]), *((si_bytes(r["peak"]), r["grade"]) if of_fit else ()),
-         r["label"], r["family"])
-        for r in rows
-    ]  # fmt: skip
-    columns = ("name", "parameters", *of_fit, "label", "family")
-    table = Table(title, columns, cells, (), ("family",), ("grade", "label", "family"))
-    notes = [f"{counted(len(lost), 'model')} left out, such as {lost[0]}"] if lost else []
-    printed.show({"models": rows}, rows, [table], notes)
+        rows, title = [_row(base) for base in matching], counted(len(matching), "model")
+    texts = {"parameters": count, "peak": si_bytes}
+    cells = [tuple(texts.get(name, str)(row[name]) for name in columns) for row in rows]
+    table = Table(title, tuple(columns), cells, (), ("family",), ("grade", "label", "family"))
+    printed.show({"models": rows}, rows, [table])
 
 
-def _graded(
-    bases: list[Base], on: ChosenDevice, settings: Mapping[str, Any], training: bool
-) -> tuple[list[dict], list[str]]:
-    """Return a row of each model with its peak and grade, and why others have none.
+def _fitting(
+    bases: list[Base], on: ChosenDevice, settings: Mapping[str, Any], purpose: Purpose
+) -> tuple[list[dict], str]:
+    """Return the models that fit, the largest first, and of how many with a prediction they are.
 
-    Without traces, which take long. Raises InputError if no model has one.
+    Raises InputError if no model has one.
     """
-    on.accelerator()  # is known, or an error now
-    rows, lost = [], []
+    rows, quantity = [], f"peak_{purpose}_bytes"
+    accelerator, lost = on.accelerator(), list[str]()
     for base in bases:
+        model = Model(base)
         try:
-            peak, grade = graded(Model(base), on, settings, training)
+            device = on.accelerator_with(model, settings)
+            run = settings_on(device, model, settings, purpose == "training")
+            if why := model.why_not(quantity, run):  # a trace would take long
+                raise InputError([f"{model.name}: {quantity}: {why}"])
+            peak = model.predict(quantity, run).total
+            grade = on.margins_on(device).grade(peak, device.bytes)
             rows.append(_row(base) | {"peak": peak, "grade": grade})
         except InputError as error:
-            lost += error.mistakes[:1]
+            lost += error.mistakes
     if not rows:
         raise InputError(lost[:1])
-    return rows, lost
-
-
-def _is_by_name_alone(base: Base) -> bool:
-    return base.path is not None and base.path.parent.name == RELEASED
+    fitting = [row for row in rows if row["grade"] != "does not fit"]
+    of = f"{len(fitting)} of {counted(len(rows), 'model')} with a formula fit"
+    title = f"{of} the {si_bytes(accelerator.bytes)} of {accelerator.name} in {purpose}"
+    return sorted(fitting, key=lambda row: -row["parameters"]), title
 
 
 def _text(base: Base) -> str:
@@ -96,17 +92,8 @@ def _text(base: Base) -> str:
 
 
 def _row(base: Base) -> dict:
-    return {
-        "name": base.name,
-        "parameters": _parameters(base),
-        "label": base.label,
-        "family": base.family.name(),
-    }
-
-
-def _parameters(base: Base) -> int:
-    """Return the parameters of a model: by formula, or as its class was counted."""
-    counted = base.model and base.model.exact
-    if base.family.name() == WITHOUT_FORMULA and counted:
-        return counted
-    return Model(base).parameters().total
+    """Return a row of a model: its parameters by formula, or as its class was counted."""
+    family, n = base.family.name(), base.model and base.model.exact
+    if family != WITHOUT_FORMULA or not n:
+        n = Model(base).parameters().total
+    return {"name": base.name, "parameters": n, "label": base.label, "family": family}

@@ -33,11 +33,12 @@ def known_names(incomplete: str) -> list[str]:
     return [base.name for base in bases if base.name.startswith(incomplete)]
 
 
-OF_QLORA = {
-    ("weights", "nf4"): "bnb-4bit or bnb-4bit-double",
-    ("adapter", "qlora"): "lora, with --weights bnb-4bit-double",
+OF_OTHERS = {
+    ("weights", "nf4"): "write bnb-4bit or bnb-4bit-double",
+    ("adapter", "qlora"): "write lora, with --weights bnb-4bit-double",
+    ("weights", r"i?q\d_\w+"): "of GGUF files; allowed: --file gguf --format {}",
 }
-"""Option and a word of QLoRA, which is LoRA over 4 bits → what to write."""
+"""Option and words of QLoRA, which is LoRA over 4 bits, and of llama.cpp → what to write."""
 _SEVERAL = re.compile(r",\s*(?=\w+=)")
 """Between the fields of one `--set`, as the table of changes prints them."""
 _WHOLE = re.compile(r"[+-]?(?=.{1,100}$)[0-9]+(_[0-9]+)*")
@@ -58,14 +59,6 @@ def _without_equals_sign(text: str) -> str:
     if line := re.fullmatch(r"\s*(\w+)\s*[:\s]\s*(\S.*)", text):
         return f"no equals sign; write --set {line[1]}={line[2]}"
     return "no value; allowed: FIELD=VALUE (docs/fields.md)"
-
-
-def _format(text: str) -> str:
-    """Return a format of weights. Raises InputError for one of llama.cpp's files."""
-    if re.fullmatch(r"i?q\d_\w+", text.casefold()):
-        of_file = f"--file gguf --format {text.upper()}"
-        raise InputError([f"--weights {text}: of GGUF files; allowed: {of_file}"])
-    return text
 
 
 def refuse_without_value(params: list[Any], args: list[str]) -> None:
@@ -166,22 +159,20 @@ class RunOptions(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields that the command line sets. Raises InputError."""
-        named = {
+        named: dict[str, Any] = {
             "batch": self.batch and _value("--batch ", self.batch),
             "length": self.length and _value("--length ", self.length),
             "dtype": self.dtype,
             "implementation": self.implementation,
-            "weights": self.weights and _format(self.weights),
+            "weights": self.weights,
             "adapter": self.adapter,
             "adapter_rank": self.rank and _value("--rank ", self.rank),
             "optimizer": self.optimizer,
         }
-        settings: dict[str, Any] = {
-            name: value for name, value in named.items() if value is not None
-        }
-        for (option, word), written in OF_QLORA.items():
-            if (text := str(settings.get(option))).casefold() == word:
-                raise InputError([f"--{option} {text}: write {written}"])
+        settings = {name: value for name, value in named.items() if value is not None}
+        for (option, words), allowed in OF_OTHERS.items():
+            if re.fullmatch(words, text := str(settings.get(option)), re.IGNORECASE):
+                raise InputError([f"--{option} {text}: {allowed.format(text.upper())}"])
         for text in (part for texts in self.set or () for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
             if not equals:
