@@ -121,6 +121,7 @@ def amounts_along(
 ) -> alt.ConcatChart:
     """Draw the amounts `value` of points along a field, with a line for each value of another one.
 
+    Fractions of the field `x` are shares.
     `quantity` is one of UNITS, or names shares. Lines of other fields `apart` are not joined.
     `marks` are drawn below, and the vertical axis `reaches` these values.
     """
@@ -132,7 +133,7 @@ def amounts_along(
     kept = some_values(kept, x, room)
     line = pl.concat_str([pl.col(field).cast(pl.String) for field in apart] or [pl.lit("")])
     kept = kept.with_columns(line=line)
-    is_size = kept[x].dtype.is_integer()
+    is_size = kept[x].dtype.is_numeric()
     encoded: dict[str, Any] = {"y": _amount(kept, quantity, reaches)}
     names, dashes = [name for name in ("label",) if name in kept.columns], alt.Undefined
     if colour is not None:
@@ -169,11 +170,13 @@ def _lines(
     table: pl.DataFrame, x: str, quantity: str, encoded: dict, names: list[str], dashes: Any
 ) -> list[alt.Chart]:
     base = alt.Chart(table.select(x, "value", "line", *names)).encode(**encoded)
-    amounts = {"value": _unit(quantity)}
-    named = {name: {"label": "model", "shade": "line"}[name] for name in names} | {x: x}
-    tooltip = theme.tooltip(named, *((amounts, {}) if quantity in UNITS else ({}, amounts)))
+    texts = {name: {"label": "model", "shade": "line"}[name] for name in names}
+    numbers, shares = {}, {}
+    (shares if table[x].dtype.is_float() else texts)[x] = x
+    (numbers if quantity in UNITS else shares)["value"] = _unit(quantity)
+    tooltip = theme.tooltip(texts, numbers, shares)
     points = base.mark_point(color=theme.INK, filled=True, size=24).encode(tooltip=tooltip)
-    if not table[x].dtype.is_integer():
+    if not table[x].dtype.is_numeric():
         return [points]
     # The points have no dashes: they would hide those of the legend.
     lines = base.mark_line(color=theme.INK, strokeWidth=1.5)
@@ -203,14 +206,19 @@ def _text(field: str, option) -> str:
 
 
 def size(axis: str, rows: pl.DataFrame, title: str) -> alt.X:
-    """Return the horizontal channel of a size: logarithmic above a factor of 20, without a zero."""
+    """Return the horizontal channel of a size: logarithmic above a factor of 20, without a zero.
+
+    Fractions are shares.
+    """
     ends = values(rows, axis)
     logarithmic = ends[0] >= 1 and ends[-1] > 20 * ends[0]
     marks: dict[str, Any] = theme.ticks(ends[0], ends[-1]) if logarithmic else {"tickCount": 5}
-    if len(ends) <= FEW:
+    is_share = rows[axis].dtype.is_float()
+    if len(ends) <= FEW and not is_share:
         marks = {"values": ends}
+    marks |= {"format": "%"} if is_share else {"labelExpr": theme.EXACT}
     kind: dict[str, Any] = {"type": "log"} if logarithmic else {"zero": False}
-    axis_of_sizes = alt.Axis(grid=False, labelExpr=theme.EXACT, **marks)
+    axis_of_sizes = alt.Axis(grid=False, **marks)
     return alt.X(f"{axis}:Q", title=title, scale=alt.Scale(nice=False, **kind), axis=axis_of_sizes)
 
 

@@ -135,7 +135,7 @@ def named_ends(rows: pl.DataFrame, column: str, text: Callable[[Any], str]) -> s
 
 
 def values(table: pl.DataFrame, field: str) -> list:
-    """Return the values of a field that occur: integers in ascending order, others as they come."""
+    """Return the values of a field that occur: numbers in ascending order, others as they come."""
     column = table[field].drop_nulls()
     distinct_values = column.unique(maintain_order=True)
-    return (distinct_values.sort() if column.dtype.is_integer() else distinct_values).to_list()
+    return (distinct_values.sort() if column.dtype.is_numeric() else distinct_values).to_list()
