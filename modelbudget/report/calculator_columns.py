@@ -12,14 +12,11 @@ FAR = 128
 """The smallest number that takes three bytes."""
 
 
-def in_columns(
-    runs: Mapping[str, Mapping[str, Sequence[int]]], lists: dict[tuple[str, ...], int]
-) -> list:
-    """Return columns of the quantities of runs, the row of each, and the number of their names.
+def in_columns(runs: Mapping[str, Mapping[str, Sequence[int]]]) -> list:
+    """Return columns of the quantities of runs, the row of each, and their names.
 
-    Equal runs have one row, and equal tuples of names one number in `lists`. A quantity has two
-    columns, for budgets and for the nodes of whether its formula holds: each number less the one
-    before, null where a run has none.
+    Equal runs have one row. A quantity has two columns, for budgets and for the nodes of whether
+    its formula holds: each number less the one before, null where a run has none.
     """
     rows: dict[str, int] = {}
     place = [rows.setdefault(json.dumps(run, sort_keys=True), len(rows)) for run in runs.values()]
@@ -29,7 +26,7 @@ def in_columns(
                for k in (0, 1)]
         for name in dict.fromkeys(name for row in quantities for name in row)
     }  # fmt: skip
-    return [columns, place, lists.setdefault(tuple(runs), len(lists))]
+    return [columns, place, list(runs)]
 
 
 def as_steps(budgets: Iterable[tuple]) -> dict[str, list]:

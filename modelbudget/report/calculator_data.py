@@ -158,7 +158,7 @@ def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: lis
         "kinds": {base.name: base.transformers for base in bases},
         "models": {base.name: _numbers(base, named[base.name]) for base in bases},
         "only": {  # where the peak of a class was compared, with fields that it can have
-            name: all_hold(conditions_on_fields(OF_CLASSES, name, Decoder)) for name in known
+            name: all_hold(conditions_on_fields(OF_CLASSES, name, a)) for name, a in known.items()
         },
     }
 

@@ -61,7 +61,6 @@ class Formulas:
     def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.programs = Programs(examples)
         self.graph = graph.Graph()
-        self.lists_of_runs: dict[tuple[str, ...], int] = {}
         self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
         self._results: dict[tuple, dict] = {}
@@ -130,7 +129,7 @@ class Formulas:
             if by_bytes not in by_size:
                 by_size[by_bytes] = self._run(a, choices, quantities, class_name)
             by_choices[" ".join(map(str, choices.values()))] = by_size[by_bytes]
-        return in_columns(by_choices, self.lists_of_runs)
+        return in_columns(by_choices)
 
     def _run(
         self, record, choices: Settings, quantities: list[str], class_name: str
@@ -262,7 +261,6 @@ def formulas(
         "forms": forms,
         "graph": collected.graph.data(),
         "budgets": as_steps(collected.budgets),
-        "runs": list(map(list, collected.lists_of_runs)),
         "fields": collected.fields,
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }

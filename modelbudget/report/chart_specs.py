@@ -1,6 +1,5 @@
 """Chart specs in the page: each dataset once, colours as CSS variables, titles as HTML."""
 
-import json
 from collections.abc import Mapping
 
 import vl_convert
@@ -22,8 +21,7 @@ class Charts:
 
     def __init__(self):
         self.specs: dict[str, dict] = {}
-        self._columns: dict[str, int] = {}
-        self._datasets: dict[str, dict[str, int]] = {}
+        self._datasets: dict[str, dict[str, list]] = {}
         self._names: dict[str, str] = {}
 
     def add(self, identifier: str, spec: dict, whose: str = "") -> dict:
@@ -48,29 +46,20 @@ class Charts:
         }
 
     def data(self) -> dict:
-        """Return each spec with that which Vega draws, and datasets, for a script.
-
-        A dataset has the numbers of its columns, each of which is there once: rows would take
-        40 % more.
-        """
-        columns = [json.loads(text) for text in self._columns]
+        """Return each spec with that which Vega draws, and datasets as columns, for a script."""
         # The specs of Vega, of which a script sets the width: it needs no Vega-Lite.
         compiled = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
         for spec in compiled.values():
             del spec["$schema"], spec["usermeta"]
         specs = {name: (spec, compiled[name]) for name, spec in self.specs.items()}
-        return {"specs": specs, "datasets": self._datasets, "columns": columns}
+        return {"specs": specs, "datasets": self._datasets}
 
     def _dataset(self, digest: str, rows: list[dict]) -> str:
         """Add a dataset that is not there yet, and return its short name."""
         if digest not in self._names:
             name = self._names[digest] = f"d{len(self._names)}"
             fields = rows[0] if rows else ()
-            texts = {field: json.dumps([_rounded(row[field]) for row in rows]) for field in fields}
-            self._datasets[name] = {
-                field: self._columns.setdefault(text, len(self._columns))
-                for field, text in texts.items()
-            }
+            self._datasets[name] = {of: [_rounded(row[of]) for row in rows] for of in fields}
         return self._names[digest]
 
 

@@ -97,23 +97,23 @@ def not_compared_at(
     return not_compared(quantity, class_name, config, a, run)
 
 
-def conditions_on_fields(quantity: str, class_name: str, family: type[Architecture]) -> list[str]:
+def conditions_on_fields(quantity: str, class_name: str, default: Architecture) -> list[str]:
     """Return expressions of fields that all hold where `not_compared_at` is None for a class.
 
     A class can have what its translation file sets, the fields of a key together, and of the
-    values of keys those that were compared; all other fields have their defaults. Patterns of
-    layers, and conditions on runs alone, are left out.
+    values of keys those that were compared; all other fields are those of its `default`. Patterns
+    of layers, and conditions on runs alone, are left out.
     """
     translation, implementation = translations()[class_name], implementations()[TRANSFORMERS]
     of_class, compared = implementation.classes[class_name], implementation.compared
     if compared is None:
         return ["False"]
     keys, inverse = compared.keys | of_class.keys, translation.inverse
-    fixed = translation.fixed | translation.classes[class_name]
     conditions = [each.only[quantity] for each in (compared, of_class) if quantity in each.only]
-    named = {*fixed, *translation.computed, "vocab_multiple"}
+    texts = {n: repr(value) for n, value in default.model_dump().items()} | default.derivations()
+    unused = "n_dense_layer" if texts.get("mlps") == "'mlp'" else "d_ff"
+    named = {*translation.computed, "vocab_multiple", unused}
     named |= {"mixers", "window"} if translation.mixers else set()
-    named.add("n_dense_layer" if fixed.get("mlps", "mlp") == "mlp" else "d_ff")  # has no effect
     for key in translation.defaults:
         meaning = translation.meaning(key)
         if isinstance(meaning, str):
@@ -121,25 +121,14 @@ def conditions_on_fields(quantity: str, class_name: str, family: type[Architectu
         elif meaning is not None:
             named |= {name for case in meaning for name in case.fields}
             cases = [
-                " and ".join(_equal(case.fields)) or "True"
+                " and ".join(f"{n} == {value!r}" for n, value in case.fields.items()) or "True"
                 for case in meaning
                 if _is_compared(key, case.value, class_name, keys, compared.without_effect)
             ]
             conditions.append(" or ".join(dict.fromkeys(cases)) or "False")
         elif key in inverse and key in keys:
             conditions.append(" or ".join(f"{inverse[key]} == {value}" for value in keys[key]))
-    defaults = {n: info.default for n, info in family.model_fields.items()}
-    required = {n for n, info in family.model_fields.items() if info.is_required()}
-    return [
-        *conditions,
-        *_equal({n: value for n, value in defaults.items() if n not in named | required}),
-        *_equal(fixed),
-        *(f"{n} == {text}" for n, text in family.derivations().items() if n not in named),
-    ]
-
-
-def _equal(fields: Mapping[str, Any]) -> list[str]:
-    return [f"{name} == {value!r}" for name, value in fields.items()]
+    return conditions + [f"{n} == {text}" for n, text in texts.items() if n not in named]
 
 
 def _flat(config: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:

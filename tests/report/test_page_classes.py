@@ -65,7 +65,7 @@ def test_a_class_answers_for_fields_that_it_can_have(kind):
     of_class = implementations()[TRANSFORMERS].of_class(kind)
     run = RunConfig(**{"dtype": "float32", "implementation": TRANSFORMERS, **of_class})
     default, answers = default_decoders()[kind], set()
-    conditions = [Expression(text) for text in conditions_on_fields(PEAK, kind, Decoder)]
+    conditions = [Expression(text) for text in conditions_on_fields(PEAK, kind, default)]
     for change in CHANGES:
         with suppress(ValidationError):
             a = Decoder.model_validate(dict(default) | change)

@@ -17,7 +17,7 @@
     let node = total;
     return [total, ...steps.map((step, i) => [data.budgets.components[index][i], (node += step)])];
   });
-  function unfolded([columns, rows, list]) {
+  function unfolded([columns, rows, names]) {
     const runs = rows.map(() => ({}));
     for (const [name, [budgets, holds]] of Object.entries(columns)) {
       let [budget, node] = [0, 0];
@@ -25,7 +25,7 @@
         if (step !== null) runs[i][name] = [(budget += step), (node += holds[i])];
       });
     }
-    return Object.fromEntries(rows.map((row, i) => [data.runs[list][i], runs[row]]));
+    return Object.fromEntries(rows.map((row, i) => [names[i], runs[row]]));
   }
   for (const form of data.forms) {
     form.runs = unfolded(form.runs);

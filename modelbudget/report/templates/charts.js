@@ -8,12 +8,9 @@ const charts = (() => {
   const data = () => (unpacking ??= unpack("charts").then(withRows));
   const places = [...document.querySelectorAll("[data-chart]")];
   // Rows of each dataset, of which the page has the columns.
-  function withRows({ datasets, columns, ...others }) {
-    const rows = (dataset) => {
-      const fields = Object.entries(dataset);
-      return (columns[fields[0]?.[1]] ?? []).map((_, i) => Object.fromEntries(fields.map(([field, k]) => [field, columns[k][i]])));
-    };
-    return { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, one]) => [name, rows(one)])) };
+  function withRows({ datasets, ...others }) {
+    const rows = (columns) => (Object.values(columns)[0] ?? []).map((_, i) => Object.fromEntries(Object.entries(columns).map(([field, column]) => [field, column[i]])));
+    return { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, columns]) => [name, rows(columns)])) };
   }
 
   // Vega's spec at a width, of which the build compiled one: with panels in fewer columns, if it is narrow.
