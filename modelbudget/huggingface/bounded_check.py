@@ -20,21 +20,6 @@ TIMEOUT_S = 60
 BOUND = 2**30, "the check of a config.json"
 
 
-def fields_of(config: dict[str, Any]) -> dict[str, Any]:
-    """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
-    return _ask("fields_of", config)
-
-
-def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:
-    """Translate a config as `fields_of`, of a class that can be built. Raises ValueError."""
-    return _ask("fields_of_built", config)
-
-
-def ties_head(config: dict[str, Any]) -> bool:
-    """Return whether a class ties the head, whatever its config says. Raises ValueError."""
-    return _ask("ties_head", config)
-
-
 def check(a: Architecture) -> None:
     """Raise ValueError if the class of a record rejects its config."""
     # Pydantic makes frozen records hashable, which its types do not show.
@@ -50,12 +35,13 @@ def end() -> None:
 @cache  # several points and sweeps may have the same record
 def _refusal(a: Architecture) -> str | None:
     try:
-        return _ask("check", a)
+        return ask("check", a)
     except ValueError as error:
         return str(error)
 
 
-def _ask(question: str, about: Any) -> Any:
+def ask(question: str, about: Any) -> Any:
+    """Return what a function of `unknown_class.py` returns. Raises ValueError."""
     from modelbudget.common.workers import Failure  # most processes check nothing
 
     answer = _helper(os.getpid())((question, about))

@@ -32,7 +32,7 @@ BITS = {
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
 }  # fmt: skip
 """dtype → bits of an element; `Dtype` in safetensors/src/tensor.rs of huggingface/safetensors."""
-_SHARD = re.compile(r"(.*)-(\d{1,9})-of-(\d{1,9})\.safetensors")
+_SHARD = re.compile(r"(.*)-(\d{1,6})-of-(\d{1,6})\.safetensors")
 
 
 class Tensor(NamedTuple):
@@ -92,14 +92,10 @@ def _lost(shard: re.Match[str], files: list[Path]) -> str | None:
     """Say which shards of a checkpoint are not among its files; None if all are."""
     stem, number, last = shard.groups()
     numbers = {int(match[2]) for file in files if (match := _SHARD.fullmatch(file.name))}
-    n, first = int(last), 1
-    while first in numbers:
-        first += 1
-    if first > n:
+    if not (lost := [i for i in range(1, int(last) + 1) if i not in numbers]):
         return None
-    name = f"{stem}-{first:0{len(number)}}-of-{last}{HEADER}"
-    n_lost = n - len({i for i in numbers if 1 <= i <= n})
-    return f"{n_lost:,} of {n:,} shards are not there, the first {show(name)}"
+    name = f"{stem}-{lost[0]:0{len(number)}}-of-{last}{HEADER}"
+    return f"{len(lost):,} of {int(last):,} shards are not there, the first {show(name)}"
 
 
 def _of_files(files: list[Path]) -> list[Tensor]:

@@ -94,7 +94,9 @@ def _with_formula(class_name: str, config: dict[str, Any]) -> Configured:
     translation = translations()[class_name]
     run, notes = run_settings(config, class_name)
     notes += misdescribes(class_name, config)
-    unread = _unread_keys(class_name, config) if translation.in_transformers else []
+    unknown = unknown_keys(class_name, config) if translation.in_transformers else []
+    read = keys_in_code(class_name, unknown)  # all of them if it is not installed
+    unread = [key for key in unknown if key not in read]
     unrelated = {*unread} & {*unrelated_keys(class_name, config)}
     of_class = json.dumps(config) if translation.in_transformers else None
     useless = ", ".join(
@@ -140,10 +142,10 @@ def _without_formula(
     weights, of_weights = quantization.weight_format(config, {})
     config = config | ({"architectures": [class_name]} if class_name else {})
     if why is None or isinstance(why, NoFormulaError):
-        fields = bounded_check.fields_of(config)
+        fields = bounded_check.ask("fields_of", config)
     else:
         try:
-            fields = bounded_check.fields_of_built(config)
+            fields = bounded_check.ask("fields_of_built", config)
         except ValueError:
             raise why from None
     notes += [*misdescribes(None, config), *not_used(None, config)]
@@ -157,7 +159,7 @@ def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[N
     """Return a note if the class ties a head that the file has for itself (UMT5)."""
     key, class_name = "tie_word_embeddings", fields["kind"]
     try:
-        is_tied = config.get(key) is False and bounded_check.ties_head(without_code(config))
+        is_tied = config.get(key) is False and bounded_check.ask("ties_head", without_code(config))
     except ValueError:  # what the class rejects is reported where it is built
         return []
     n_more = fields.get("n_vocab", 0) * fields.get("d_model", 0)
@@ -165,13 +167,6 @@ def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[N
         return []
     line = f"{key} = false: {class_name} ties the head nevertheless"
     return [Note(f"{line}; with its own it has {n_more:,} more parameters")]
-
-
-def _unread_keys(class_name: str, config: dict[str, Any]) -> list[str]:
-    """Return the unknown keys that the class never reads; none if it is not installed."""
-    unknown = unknown_keys(class_name, config)
-    read = keys_in_code(class_name, unknown)
-    return [key for key in unknown if key not in read]
 
 
 def _json(path: Path) -> dict[str, Any]:

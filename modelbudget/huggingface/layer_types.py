@@ -80,7 +80,11 @@ def _mixers_of(
     words = [by_type[name].get("mixer", "") for name in types]
     if len(rotated) != len(types):
         return words
-    return [_with_rope(word, has, mistakes) for word, has in zip(words, rotated, strict=True)]
+    of_layers = [*zip(words, rotated, strict=True)]
+    if wrong := [word for word, has_rope in of_layers if not has_rope and word not in WITHOUT_ROPE]:
+        line = f"{NO_ROPE}: 0 in a layer of {wrong[0]}: not supported (allowed: in full_attention)"
+        mistakes.unsupported.append(line)
+    return [word if has_rope else WITHOUT_ROPE.get(word, word) for word, has_rope in of_layers]
 
 
 def _layers_by_number(translation: Translation, values: dict) -> list[str]:
@@ -123,15 +127,6 @@ def _rotated_layers(translation: Translation, values: dict, mistakes: Mistakes) 
         )
         return []
     return [int(has_rope) for has_rope in given[: len(n_layer)]]
-
-
-def _with_rope(mixer: str, has_rope: int, mistakes: Mistakes) -> str:
-    if has_rope or mixer not in WITHOUT_ROPE:
-        if not has_rope:
-            line = f"{NO_ROPE}: 0 in a layer of {mixer}: not supported (allowed: in full_attention)"
-            mistakes.unsupported.extend({line} - {*mistakes.unsupported})
-        return mixer
-    return WITHOUT_ROPE[mixer]
 
 
 def layers_with_experts(translation: Translation, values: dict, mistakes: Mistakes) -> dict:

@@ -118,10 +118,11 @@ def _of_mixer(
     begin: str, part: str, of_part: dict[str, str], fields: dict[str, Any]
 ) -> dict[str, Paths]:
     where = "linear_attn" if part == "gated_deltanet" else "self_attn"
+    absent = ["query"] if fields.get("q_lora_rank") else ["query_down", "query_up"]
     return {
         f"{begin}.{where}.{name}": _paths(part, ours, fields)
         for name, ours in of_part.items()
-        if part != "mla" or ours in _queries(fields)
+        if part != "mla" or ours not in absent  # latent attention has one or two for queries
     }
 
 
@@ -130,12 +131,6 @@ def _paths(part: str, ours: str, fields: dict[str, Any]) -> Paths:
     if part == "attention" and not fields.get("attention_gate"):
         names = names[:1]
     return tuple(f"{part}.{name}" for name in names)
-
-
-def _queries(fields: dict[str, Any]) -> set[str]:
-    """Return the matrices of latent attention, which has one or two for queries."""
-    of_queries = {"query_down", "query_up"} if fields.get("q_lora_rank") else {"query"}
-    return of_queries | {"kv_down", "kv_up", "output"}
 
 
 def _of_experts(begin: str, n_expert: int, fields: dict[str, Any]) -> dict[str, Paths]:
@@ -162,12 +157,8 @@ def _chooses_among_experts(text: str) -> bool:
 
 def layers_ahead(texts: Iterable[str], n_layer: Any) -> dict[str, int]:
     """Return the texts that name a layer after the last, with its number: it predicts tokens."""
-    numbers = {text: layer["number"] for text in texts if (layer := OF_LAYER.fullmatch(text))}
-    return {
-        text: int(number)
-        for text, number in numbers.items()
-        if isinstance(n_layer, int) and int(number) >= n_layer
-    }
+    numbers = {text: int(layer["number"]) for text in texts if (layer := OF_LAYER.fullmatch(text))}
+    return {t: n for t, n in numbers.items() if isinstance(n_layer, int) and n >= n_layer}
 
 
 def copies_of_last(

@@ -86,16 +86,12 @@ def sizes_of_class(name: str, config: dict) -> dict[str, int]:
     """
     translation = translations()[name]
     sizes = _keys_set(translation, config, Mistakes([], [], []))
-    missing = {
-        key: (meaning, value)
-        for key, value in translation.defaults.items()
-        if key not in sizes and isinstance(meaning := translation.meaning(key), str)
-    }
-    if not BASIC_SIZES & {meaning for meaning, _ in missing.values()}:
+    meanings = {key: translation.meaning(key) for key in translation.defaults if key not in sizes}
+    missing = {key: field for key, field in meanings.items() if isinstance(field, str)}
+    if not BASIC_SIZES & {*missing.values()}:
         return {}
-    return {
-        key: value for key, (_, value) in sorted(missing.items()) if value not in (None, "auto")
-    }
+    defaults = {key: translation.defaults[key] for key in sorted(missing)}
+    return {key: value for key, value in defaults.items() if value not in (None, "auto")}
 
 
 def unknown_keys(name: str, config: dict) -> list[str]:

@@ -118,7 +118,7 @@ def test_a_key_that_the_class_reads_is_refused_if_it_cannot_be_built(notes, monk
 
 @pytest.mark.parametrize("value", ["4096", {"value": 4096}])
 def test_no_class_is_asked_about_a_size_that_is_text_or_has_keys(notes, monkeypatch, value):
-    monkeypatch.setattr(bounded_check, "_ask", None)
+    monkeypatch.setattr(bounded_check, "ask", None)
     with pytest.raises(InputError, match=r"hidden_size = .*: must be a whole number"):
         notes(LLAMA | {"hidden_size": value})
 
