@@ -27,11 +27,10 @@ from modelbudget.predict.engine_weights import (
 )
 from modelbudget.predict.serve import caches_on_device, without_mtp
 from modelbudget.serving.cache_layouts import Pages, pages_of
-from modelbudget.serving.layers_by_cache import LayerCache
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "latents",
-            "trained", "cache of a table", "all parameters", "peak", "device in use",
-            "weights and optimizer"}  # fmt: skip
+            "request", "largest length", "trained", "cache of a table", "all parameters", "peak",
+            "device in use", "weights and optimizer"}  # fmt: skip
 """Quantities whose formula needs the model."""
 SGLANG_PAGE = 256
 """Most tokens that SGLang's cache has besides those that it counts (`size + page_size` rows in
@@ -114,25 +113,23 @@ def _weights(reading: Reading) -> Line:
     return reading.judged_within("weights", terms, parts, rounding)
 
 
-def _caches(context: LogContext) -> tuple[list[LayerCache], RunConfig]:
-    """Return the caches of one device's layers, and the run."""
+def _plans(context: LogContext) -> list[Pages]:
+    """Return the pages, of recurrences with a state for prefix caching and without, if not set."""
     a, run = _pair(context)
-    return caches_on_device(a, run), run
-
-
-def _pages(context: LogContext) -> Pages:
-    return pages_of(*_caches(context))
+    caches = caches_on_device(a, run)
+    counts = [run.cached_states] if "cached_states" in context.chosen else [2, 1]
+    return [pages_of(caches, run.model_copy(update={"cached_states": n})) for n in counts]
 
 
 def _token_bytes(context: LogContext) -> int:
-    caches, run = _caches(context)
-    return sum(cache.n_layer * cache.token_bytes(run) for cache in caches)
+    a, run = _pair(context)
+    return sum(cache.n_layer * cache.token_bytes(run) for cache in caches_on_device(a, run))
 
 
 def _cache_room(reading: Reading) -> Line:
     """Bytes for the cache: the blocks that the log counts, and less than one block more."""
     context, number = reading
-    pages = _pages(context)
+    pages = _plans(context)[0]
     blocks, tokens = context.of("cache blocks"), context.of("cache tokens")
     n = blocks.n_bytes if blocks else None
     if n is None and tokens and len(pages.groups) == 1:
@@ -150,17 +147,12 @@ def _cache_tokens(reading: Reading) -> Line:
     """Tokens that the cache holds: whole blocks of the bytes that the log prints."""
     context, number = reading
     if number.tool == "SGLang":
-        name, each, keys = "tokens of the cache", _token_bytes(context), context.of("keys")
-        n_bytes = number.n_bytes * each
+        each, keys = _token_bytes(context), context.of("keys")
+        of_keys = _of_tokens(Reading(context, keys)) if keys else _read(reading)
+        n_bytes, unexplained = number.n_bytes * each, of_keys.unexplained
         text = f"{gib(n_bytes)} of {gib(each)} each"
-        if keys is None:
-            return reading.line(name, text, "read", n_bytes)
-        difference, page = keys.n_bytes - n_bytes // 2, SGLANG_PAGE * each // 2
-        if keys.rounding < difference <= keys.rounding + page:
-            return reading.line(name, text, "bounded", n_bytes)
-        is_exact = abs(difference) <= keys.rounding
-        return reading.compared(name, text, is_exact, n_bytes, abs(difference))
-    pages, room = _pages(context), context.of("cache room")
+        return reading.line("tokens of the cache", text, of_keys.verdict, n_bytes, unexplained)
+    pages, room = _plans(context)[0], context.of("cache room")
     if room is None:
         what = "a line with the bytes for the cache (Available KV cache memory)"
         return reading.asked("tokens", what)
@@ -189,7 +181,7 @@ def _tokens_of_groups(reading: Reading, blocks: range) -> Line:
 
     0.18 prints those of each group, 0.32 the requests that fit times their length.
     """
-    pages = _pages(reading.context)
+    pages = _plans(reading.context)[0]
     of_group = {n // len(pages.groups) * (pages.block_tokens or 1) for n in blocks}
     if reading.number.n_bytes in of_group:
         of_blocks = f"{blocks[0]:,} to {blocks[-1]:,} blocks / {len(pages.groups)} groups"
@@ -210,18 +202,14 @@ def _requests(
 
     Of a recurrence with a state for prefix caching or without, whichever is as printed.
     """
-    caches, run = _caches(reading.context)
-    counts = [run.cached_states] if "cached_states" in reading.context.chosen else [2, 1]
-    answers = []
-    for n in counts:
-        each = pages_of(caches, run.model_copy(update={"cached_states": n})).blocks_of(length)
-        answers.append((each, Decimal(blocks[0]) / each, Decimal(blocks[-1]) / each))
+    numbers = [pages.blocks_of(length) for pages in _plans(reading.context)]
+    answers = [(n, Decimal(blocks[0]) / n, Decimal(blocks[-1]) / n) for n in numbers]
     return min(answers, key=lambda answer: abs(answer[1] + answer[2] - 2 * printed))
 
 
 def _cache_blocks(reading: Reading) -> Line:
     """Blocks of the cache: those that the bytes for it hold, where the log prints them."""
-    pages, room = _pages(reading.context), reading.context.of("cache room")
+    pages, room = _plans(reading.context)[0], reading.context.of("cache room")
     n_bytes = reading.number.n_bytes * pages.block_bytes
     text = f"{gib(n_bytes)} in blocks of {gib(pages.block_bytes)}"
     if room is None:
@@ -229,6 +217,28 @@ def _cache_blocks(reading: Reading) -> Line:
     is_all = reading.number.n_bytes in _blocks_in(room, pages)
     unexplained = min(abs(room.n_bytes - n_bytes), n_bytes)
     return reading.compared("blocks", text, is_all, n_bytes, unexplained)
+
+
+def _request(reading: Reading) -> Line:
+    """Bytes for one request of a length, without which vLLM does not start."""
+    length, plans = reading.count("length") or 0, _plans(reading.context)
+    of_plans = [(pages.blocks_of(length), pages.block_bytes) for pages in plans]
+    terms = [(f"{n:,} blocks of {length:,} tokens", n * each) for n, each in of_plans]
+    lines = [reading.judged("a request", term) for term in terms]
+    return min(lines, key=lambda line: line.unexplained)
+
+
+def _largest_length(reading: Reading) -> Line:
+    """Length of one request for which the blocks are enough, as vLLM estimates it."""
+    room, length = reading.context.of("cache room"), reading.number.n_bytes
+    if room is None:
+        return _read(reading)
+    text, is_largest = f"what {room.text} {room.unit} hold", False
+    for pages in _plans(reading.context):
+        blocks, n = _blocks_in(room, pages), pages.blocks_of(length)
+        if n <= blocks[-1] and pages.blocks_of(length + 1) > blocks[0]:
+            text, is_largest = f"{n:,} of {blocks[0]:,} to {blocks[-1]:,} blocks", True
+    return reading.compared("largest length", text, is_largest)
 
 
 def _concurrency(reading: Reading) -> Line:
@@ -245,16 +255,14 @@ def _concurrency(reading: Reading) -> Line:
     length = reading.count("length")
     if not length:
         return reading.asked("concurrency", LENGTH)
-    last_digit = _last_digit(reading.number)
-    off = last_digit / 2 + last_digit / 50
+    off = _last_digit(reading.number) * Decimal("0.52")
     room = context.of("cache room")
-    if context.pair and room and len((pages := _pages(context)).groups) > 1:
+    if context.pair and room and len((pages := _plans(context)[0]).groups) > 1:
         blocks, value = _blocks_in(room, pages), reading.number.value
         each, least, most = _requests(reading, blocks, length, value)
         text = f"{blocks[0]:,} to {blocks[-1]:,} blocks / {each:,}"
         return reading.compared("concurrency", text, least - off <= value <= most + off)
-    difference = abs(Decimal(n) / length - reading.number.value)
-    is_exact = difference <= off
+    is_exact = abs(Decimal(n) / length - reading.number.value) <= off
     return reading.compared("concurrency", f"{n:,} tokens / {length:,}", is_exact)
 
 
@@ -339,8 +347,7 @@ def _peak(reading: Reading) -> Line:
     assert context.model is not None
     if not {"batch", "length"} <= context.chosen.keys():
         return reading.asked("peak", "`batch=…` and `length=…`: of the step whose peak it is")
-    fields = RunConfig.model_fields
-    run = {name: value for name, value in context.chosen.items() if name in fields}
+    run = {k: value for k, value in context.chosen.items() if k in RunConfig.model_fields}
     predictions = context.model.predictions(["peak_training_bytes"], run)
     if why := predictions.missing.get("peak_training_bytes"):
         return reading.asked("peak", f"a run with a formula: {why}")
@@ -377,6 +384,8 @@ _RULES = {
     "cache tokens": _cache_tokens,
     "cache blocks": _cache_blocks,
     "concurrency": _concurrency,
+    "request": _request,
+    "largest length": _largest_length,
     "keys": _of_tokens,
     "values": _of_tokens,
     "latents": _of_tokens,

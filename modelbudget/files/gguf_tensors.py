@@ -62,11 +62,6 @@ def layer_of(name: str) -> int | None:
     return int(of_layer[1]) if of_layer else None
 
 
-def _stem(name: str) -> str:
-    """Return what comes before the last part of a name: `attn_q` of blk.0.attn_q.weight."""
-    return name.split(".")[-2]
-
-
 def quantised(a: Architecture, architecture: str, imatrix: bool) -> Quantised:
     """Return what the rules for types read of a model."""
     sizes = vars(a)
@@ -100,7 +95,7 @@ def _divided(tensors: Tensors, a: Architecture, architecture: FileArchitecture) 
     """Put several tensors in the place of a matrix that a file holds so."""
     divided: Tensors = {}
     for name, tensor in tensors.items():
-        stem = _stem(name)
+        stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
         parts = architecture.divided.get(stem, {})
         for part, fields in parts.items():
             sizes = tuple(vars(a)[field] for field in fields)
@@ -115,7 +110,7 @@ def _packed(tensors: Tensors, architecture: FileArchitecture) -> Tensors:
     places = {part: name for name, parts in architecture.packed.items() for part in parts}
     packed: Tensors = {}
     for name, tensor in tensors.items():
-        stem = _stem(name)
+        stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
         joined_name = name.replace(f"{stem}.", f"{places[stem]}.") if stem in places else name
         rows, *row = tensor.shape
         if first := packed.get(joined_name):

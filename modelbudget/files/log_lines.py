@@ -69,8 +69,7 @@ class Number(NamedTuple):
     @property
     def rounding(self) -> int:
         """The bytes by which rounding to the last digit may change it."""
-        exponent = self.value.as_tuple().exponent
-        digits, size = -exponent if isinstance(exponent, int) else 0, UNITS.get(self.unit, 1)
+        digits, size = len(self.text.partition(".")[2]), UNITS.get(self.unit, 1)
         is_rounded = digits > 0 or size > 1
         return ceil(size / (2 * Decimal(10) ** digits)) if is_rounded else 0
 

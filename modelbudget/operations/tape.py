@@ -400,11 +400,6 @@ def steps(loop: Iterable[Item], n) -> Iterator[Item]:
         tape.step = before
 
 
-def all_steps() -> AbstractContextManager:
-    """Run all steps of loops."""
-    return _changed(Active, "few_steps", False)
-
-
 @contextmanager
 def _changed(of: Any, name: str, value: Any) -> Iterator[None]:
     """Set an attribute, and set it back at the end."""

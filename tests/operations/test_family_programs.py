@@ -1,5 +1,7 @@
 """Programs of families that are not decoders against traces: every allocation, in order."""
 
+from unittest.mock import patch
+
 import pytest
 from helpers.allocations import first_difference, programmed, traced
 from helpers.inference import measured_inference, predicted_inference
@@ -11,7 +13,7 @@ from modelbudget.api.model import model as named_model
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.families.encoder import Encoder
 from modelbudget.operations.part import NoProgramError
-from modelbudget.operations.tape import all_steps
+from modelbudget.operations.tape import Active
 from modelbudget.quantities.depth import of_any_depth
 from modelbudget.quantities.inference_step import declared_caches, inference
 from modelbudget.quantities.training_step import training_step
@@ -75,11 +77,11 @@ def test_few_layers_and_steps_are_all_of_them(name):
     a, run = deep(DEEP[name]), RunConfig(batch=2, length=12)
     program = type(a).program()
     step = of_any_depth(lambda a: training_step(program, a, run), a)
-    with all_steps():
+    with patch.object(Active, "few_steps", False):
         assert step == training_step(program, a, run)
     if type(a).has_cache or type(a).reads_all_at_once:
         step = of_any_depth(lambda a: inference(program, a, run), a, 1)
-        with all_steps():
+        with patch.object(Active, "few_steps", False):
             assert step == inference(program, a, run)
 
 
