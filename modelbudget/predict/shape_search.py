@@ -16,7 +16,7 @@ import polars as pl
 from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.run_config import RunConfig
-from modelbudget.catalogue.accelerators import all_accelerators, named
+from modelbudget.catalogue.accelerators import all_accelerators, named_or_sized
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import ACCELERATORS
@@ -124,7 +124,7 @@ def _wrong_device(name: str, bound: Bound) -> str | None:
     if not name.endswith("_bytes"):
         return "an accelerator bounds bytes; allowed: [least, most]"
     try:
-        named(bound, all_accelerators(ACCELERATORS))
+        named_or_sized(bound, all_accelerators(ACCELERATORS))
     except ValueError as error:
         return str(error)
     return None
@@ -135,7 +135,7 @@ def bounds_of(solve: Solve) -> Bounds:
     return {
         name: (bound[0], bound[1])
         if isinstance(bound, list)
-        else (0, named(bound, all_accelerators(ACCELERATORS)).as_reported().bytes)
+        else (0, named_or_sized(bound, all_accelerators(ACCELERATORS)).bytes)
         for name, bound in solve.within.items()
     }
 

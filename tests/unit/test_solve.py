@@ -304,11 +304,14 @@ def test_without_a_solution_the_bound_that_excludes_all_and_the_nearest_shape(tm
     assert f"d_model = {nearest['d_model']}, n_layer = {nearest['n_layer']}" in line
 
 
-def test_a_device_bounds_bytes(tmp_path, catalogue):
-    content = yaml.safe_load(text(QUESTION | {"within": {"parameter_bytes": "rtx-4090"}}))
+@pytest.mark.parametrize(
+    ("device", "most"), [("rtx-4090", int(23.64 * 2**30)), ("24GB", 24 * 10**9)]
+)
+def test_a_device_bounds_bytes(tmp_path, catalogue, device, most):
+    content = yaml.safe_load(text(QUESTION | {"within": {"parameter_bytes": device}}))
     content["grid"] |= {"n_layer": [1], "d_model": [8192], "d_ff": [8192]}
     content["grid"]["n_vocab"] = [10**5, 10**6, 10**7]
     content["constraints"] = []
     _, found = solved(tmp_path / "a.yaml", catalogue, yaml.safe_dump(content))
     assert set(found.solutions["n_vocab"]) == {100_000, 1_000_000}
-    assert found.proof["within"][0]["most"] == int(23.64 * 2**30)
+    assert found.proof["within"][0]["most"] == most
