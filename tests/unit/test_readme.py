@@ -15,7 +15,7 @@ from modelbudget.compare import zoo
 from modelbudget.compare.comparison import compare
 from modelbudget.measurement import measured_table as measured
 from modelbudget.measurement.reference import cached_classes as reference
-from modelbudget.predict import largest_that_fits, shape_search
+from modelbudget.predict import largest_that_fits, layout_search, shape_search
 from modelbudget.predict.predict import predict
 from modelbudget.report.charts import frontier as charts
 from modelbudget.sweeps.expand import expanded
@@ -145,6 +145,8 @@ def columns(section: str) -> list[str]:
 def test_result_columns_are_explained(sweep):
     assert columns("Columns of the zoo") == sorted(zoo.COLUMNS)
     assert columns("Columns of `fit`") == sorted(largest_that_fits.SCHEMA)
+    of_layouts = {"base", "label", "devices", *layout_search.LAYOUT, layout_search.RANK, "bytes"}
+    assert {*columns("Columns of `layouts`")} == of_layouts
     points = points_table(sweep("points: [{base: gpt-2-124m}]").points)
     predicted = predict(points, ["parameters"])
     traced = {*reference.OF_POINT, *reference.TRACED}
