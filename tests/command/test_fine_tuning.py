@@ -212,6 +212,14 @@ def test_a_change_that_is_pasted_needs_what_was_offered():
     assert "adapters in the dtype" not in offered  # float16, in which AdamW divides by zero
 
 
+def test_a_frozen_base_under_autocast_is_offered_in_bfloat16():
+    """As transformers 5 loads it, and trainers' `bf16: true` trains adapters in float32 over it."""
+    model, settings = mb.model("qwen-3-14b"), {"adapter": "lora", "autocast": "bfloat16"}
+    fit = model.fit("a100-80gb", settings)
+    change = next(c for c in fit.changes if c.text == "frozen weights in bfloat16")
+    assert model.fit("a100-80gb", settings | change.fields).needed == change.needed < fit.needed
+
+
 def test_what_fits_needs_no_change():
     fit = mb.model("gpt-2-124m").fit("h100-80gb", {"batch": 1})
     assert fit.grade == "fits"
@@ -229,6 +237,7 @@ def test_every_change_helps_some_run():
     unlike = [
         ("llama-3-8b", {"batch": 2, "dtype": "float32", "adapter": "none"}),
         ("llama-3-8b", {"batch": 2, "adapter": "lora", "adapter_dropout": True}),
+        ("llama-3-8b", {"adapter": "lora", "dtype": "float32", "autocast": "bfloat16"}),
         ("qwen-3-32b", {**QLORA, "loss_chunks": 16, "length": 4096, "batch": 1}),
         ("mixtral-8x7b", {"dtype": "bfloat16"}),
     ]
