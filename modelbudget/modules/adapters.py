@@ -38,6 +38,7 @@ from modelbudget.modules.decoder import DecoderModel
 from modelbudget.modules.embedding import Embedding
 from modelbudget.modules.expert_changes import StackChange
 from modelbudget.modules.feed_forward.moe import MoE
+from modelbudget.modules.pipeline_stage import Received
 from modelbudget.modules.weight_formats import Stored
 
 RATE = 0.1
@@ -142,7 +143,7 @@ def _require_gradient(embedding: Any) -> None:
     """Let the backward pass go on to what the token embedding returns, as a leaf."""
     if isinstance(embedding, Embedding):  # which scales it first
         embedding.requires_gradient = True
-    else:
+    elif not isinstance(embedding, Received):  # states of another stage require one anyhow
         embedding.get_submodule("token").register_forward_hook(_as_leaf)
 
 
