@@ -302,8 +302,9 @@ def _with_draft(
     """Return a model that drafts with its own layers for further tokens, or a run with a head."""
     n_layer = getattr(architecture, "n_mtp_layer", 0)
     if draft == MTP and not n_layer:
+        of_model = "" if run.cache_layout == "cells" else ", or `n_mtp_layer=1`"  # files lack them
         raise InputError([f"{model.name}: draft = {MTP}: n_mtp_layer = 0: no such layers; allowed: "
-                          "the name of a model, or `n_mtp_layer=1`"])  # fmt: skip
+                          f"the name of a model{of_model}"])  # fmt: skip
     if draft == MTP:
         tokens = {"drafted_tokens": run.drafted_tokens or n_layer}
         return architecture, run.model_copy(update=tokens)

@@ -957,3 +957,8 @@ def test_a_draft_has_the_vocabulary_of_its_model():
         model.serve("h100", {"length": 64}, draft="qwen-2.5-0.5b")
     assert len(error.value.mistakes) == 1
     assert model.serve("h100", {"length": 64, "cache_layout": "cells"}, draft="qwen-2.5-0.5b")
+
+
+def test_layers_for_further_tokens_are_not_offered_where_files_lack_them():
+    with pytest.raises(InputError, match=r"no such layers; allowed: the name of a model$"):
+        mb.model("qwen-3-8b").serve("h100", {"cache_layout": "cells"}, draft="mtp")
