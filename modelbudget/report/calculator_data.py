@@ -36,9 +36,9 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.packing import packed, packed_bytes
-from modelbudget.report.page_functions import Function, all_hold, of_expression, script
+from modelbudget.report.page_functions import Function, of_expression, script
 from modelbudget.report.page_programs import Categories, categories_of
-from modelbudget.sweeps.compared import conditions_on_fields, not_compared
+from modelbudget.sweeps.compared import conditions_on_fields
 from modelbudget.sweeps.derive import named_architecture, settled
 from modelbudget.sweeps.fields_in_words import field_title
 
@@ -138,7 +138,7 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
 def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: list[str]) -> dict:
     """Return the models for the script, and the formulas of these and of all classes."""
     of_classes, compared = default_decoders(), implementations()[TRANSFORMERS].classes
-    known = {name: of_classes[name] for name in compared if _is_compared(name)}
+    known = {name: of_classes[name] for name in compared}
     with_peaks = grouped((*named.values(), *known.values()), categories_of)
     exchanged = [
         tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
@@ -158,7 +158,8 @@ def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: lis
         "kinds": {base.name: base.transformers for base in bases},
         "models": {base.name: _numbers(base, named[base.name]) for base in bases},
         "only": {  # where the peak of a class was compared, with fields that it can have
-            name: all_hold(conditions_on_fields(OF_CLASSES, name, a)) for name, a in known.items()
+            name: list(map(of_expression, conditions_on_fields(OF_CLASSES, name, a)))
+            for name, a in known.items()
         },
     }
 
@@ -170,13 +171,6 @@ def models_of_calculator(catalogue: Catalogue) -> list[Base]:
         for base in catalogue.bases.values()
         if base.model and base.family is Decoder and base.name not in CHOICES.left_out
     ]
-
-
-def _is_compared(class_name: str) -> bool:
-    """Whether the training peak of a class, with its defaults, is that of formulas."""
-    run = RunConfig.model_validate(implementations()[TRANSFORMERS].of_class(class_name))
-    a = default_decoders()[class_name]
-    return not not_compared(OF_CLASSES, class_name, {}, a, run)
 
 
 def _field(record, name: str) -> dict:

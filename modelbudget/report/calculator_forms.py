@@ -1,7 +1,6 @@
 """The forms of the calculator: the formulas of the decoders with equal categorical fields."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -54,14 +53,12 @@ class _Value(NamedTuple):
 class Formulas:
     """The nodes of all groups of models; equal expressions are one node.
 
-    `fields` has the fields that a component depends on, by the node of one instance. `budgets` has
-    the total of a quantity with its components, and its index.
+    `budgets` has the total of a quantity with its components, and its index.
     """
 
     def __init__(self, examples: Mapping[Categories | str, Sequence[Architecture]]):
         self.programs = Programs(examples)
         self.graph = graph.Graph()
-        self.fields: dict[int, list[str]] = {}
         self.budgets: dict[tuple, int] = {}
         self._results: dict[tuple, dict] = {}
 
@@ -73,10 +70,13 @@ class Formulas:
         a = graph.namespace(Decoder, categories)
         vars(a).update(CHOICES.absent)
         parameters, active = Decoder.parameters(a), Decoder.active_parameters(a)
-        made = {
+        return {
             "categories": categories,
-            "components": {  # one instance, the number of instances, and the product
-                name: list(map(self.graph.node, (*term, term.total)))
+            "components": {  # the number of instances, all of them, and the fields in them
+                name: [
+                    *map(self.graph.node, (term.instances, term.total)),
+                    sorted(set().union(*map(self.graph.sizes, (*term, *active.get(name, ()))))),
+                ]
                 for name, term in parameters.items()
             },
             "total": self.graph.node(total(parameters)),
@@ -93,11 +93,6 @@ class Formulas:
                 name: self._runs(a, runs(categories), [OF_CLASSES], name) for name in classes
             },
         }
-        for name, term in (*parameters.items(), *active.items()):
-            node = made["components"][name][0]
-            names = self.graph.sizes(term.each) | self.graph.sizes(term.instances)
-            self.fields[node] = sorted(names.union(self.fields.get(node, ())))
-        return made
 
     def _others(self, a) -> list[tuple[str, str, int, int]]:
         """Return quantity, word, the node of its bytes, and that of whether these are known."""
@@ -108,7 +103,8 @@ class Formulas:
         words += [("optimizer_bytes", "optimizer", word) for word in CHOICES.other_optimizers]
         sizes = []
         for quantity, setting, word in words:
-            r = _run_with(setting, word)
+            run = RunConfig.model_validate({"dtype": HALF[0], setting: word})
+            r = SimpleNamespace(**vars(run))
             is_known = (
                 Decoder.stores_all(a, r)
                 if setting == "weights"
@@ -236,11 +232,6 @@ def _compared(class_name: str, run: Run | None) -> Run | None:
     return run._replace(holds=is_whole())
 
 
-@cache  # the same for all groups of models
-def _run_with(name: str, word: str) -> SimpleNamespace:
-    return SimpleNamespace(**vars(RunConfig.model_validate({"dtype": HALF[0], name: word})))
-
-
 def formulas(
     classes: Mapping[Categories, list[str]],
     examples: Mapping[Categories | str, Sequence[Architecture]],
@@ -261,6 +252,5 @@ def formulas(
         "forms": forms,
         "graph": collected.graph.data(),
         "budgets": as_steps(collected.budgets),
-        "fields": collected.fields,
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }

@@ -3,6 +3,7 @@
 The same data as Python's (`configs/huggingface/`); expressions are functions.
 """
 
+from contextlib import suppress
 from functools import cache
 
 from modelbudget.architecture.record import MAX_DEPTH
@@ -47,11 +48,9 @@ def default_decoders() -> dict[str, Decoder]:
     """
     decoders = {}
     for name, translation in _classes().items():
-        try:
+        with suppress(ValueError):
             fields = fields_of(name, {"model_type": translation.model_type})
             decoders[name] = named_architecture(Base(name, name, Decoder, fields, {}))
-        except ValueError:
-            continue
     return decoders
 
 

@@ -46,12 +46,10 @@ def shared(data) -> tuple[list, Any]:
                     count(inner)
 
     def written(node):
-        if isinstance(node, dict):
-            whole = {key: written(inner) for key, inner in node.items()}
-        elif isinstance(node, list):
-            whole = list(map(written, node))
-        else:
+        if not isinstance(node, dict | list):
             return node
+        is_list = isinstance(node, list)
+        whole = list(map(written, node)) if is_list else {k: written(v) for k, v in node.items()}
         text = _json(node)
         if occurrences[text] < 2:
             return whole

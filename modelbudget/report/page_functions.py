@@ -38,13 +38,6 @@ def of_expression(text: str | Expression) -> Function:
     return Function(tuple(sorted(expression.names)), text)
 
 
-def all_hold(texts: Iterable[str]) -> Function:
-    """Return the function of whether all of some expressions hold."""
-    functions = [of_expression(text) for text in dict.fromkeys(texts)]
-    names = {name for each in functions for name in each.names}
-    return Function(tuple(sorted(names)), "&&".join(each.text for each in functions))
-
-
 def mistakes(constraints: Sequence[Constraint]) -> Function:
     """Return the function of the messages of constraints, each empty where its constraint holds."""
     names = {name for constraint in constraints for name in constraint.names}

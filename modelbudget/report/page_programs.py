@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from itertools import chain, product
 from math import lcm
 from typing import Any
@@ -18,7 +18,7 @@ from modelbudget.components import embedding
 from modelbudget.components.contract import fields_of
 from modelbudget.components.layer import all_parts, component_name, parts
 from modelbudget.families.decoder import Decoder
-from modelbudget.predict.by_program import Quantities, quantities
+from modelbudget.predict.by_program import Quantities, Use, quantities
 from modelbudget.quantities.inference_step import inference
 from modelbudget.symbolic_programs.least_values import below, extends
 from modelbudget.symbolic_programs.moments import Largest
@@ -173,12 +173,13 @@ def beyond_caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Re
 
 def training_peak(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
     """Return the regime of a model: bytes at the peak of training on one device."""
-    return traced(_peak, a.model_copy(update=_padded(a)), run, VARYING, divided)
+    peak = partial(_quantity, "training", "resident_peak_bytes")
+    return traced(peak, a.model_copy(update=_padded(a)), run, VARYING, divided)
 
 
 def caches(a: Any, run: RunConfig, divided: Iterable[DividedField]) -> Regime:
     """Return the regime of a model: its caches by component."""
-    return traced(_caches, a, run, VARYING, divided)
+    return traced(partial(_quantity, "caches", "cache_bytes"), a, run, VARYING, divided)
 
 
 def _changed(a: Any) -> Iterator[Architecture]:
@@ -193,19 +194,14 @@ def _changed(a: Any) -> Iterator[Architecture]:
 
 def _runs(a: Any, trace: Trace) -> Iterator[tuple[int, int]]:
     """Yield length and batch of the examples: in training also of more tokens than rows."""
-    lengths = [*_lengths(a)]
+    lengths = [min(LENGTH, a.n_ctx) if a.position == "learned" else LENGTH]
+    if a.window:  # one that it hides, and one that it shows
+        lengths.append(a.window if a.window < LENGTH else 2 * a.window)
     yield from product(lengths, BATCHES)
     if trace is training_peak:
         yield lengths[0], MANY
         longest = lengths[0] if a.position == "learned" else MANY * lengths[0]
         yield from ((longest, batch) for batch in (1, 1 + embedding.rows(a) // longest))
-
-
-def _lengths(a: Any) -> Iterator[int]:
-    """Yield the lengths of the examples: with a window, one that it hides and one that it shows."""
-    yield min(LENGTH, a.n_ctx) if a.position == "learned" else LENGTH
-    if a.window:
-        yield a.window if a.window < LENGTH else 2 * a.window
 
 
 def _divided_by_numbers(regimes: Iterable[Regime]) -> Iterator[DividedField]:
@@ -233,12 +229,8 @@ def _beyond(a: Architecture, run: RunConfig) -> Quantities:
     return {"beyond": {"model": tuple(moment - held for moment in peaks)}}
 
 
-def _peak(a: Architecture, run: RunConfig) -> Quantities:
-    return {"peak": quantities("training", a, run)["resident_peak_bytes"]}
-
-
-def _caches(a: Architecture, run: RunConfig) -> Quantities:
-    return {"cache_bytes": quantities("caches", a, run)["cache_bytes"]}
+def _quantity(program: Use, name: str, a: Architecture, run: RunConfig) -> Quantities:
+    return {name: quantities(program, a, run)[name]}
 
 
 def _without_effect(a: Any, trace: Trace) -> set[str]:

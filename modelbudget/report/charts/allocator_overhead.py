@@ -51,7 +51,13 @@ def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     chart = alt.layer(marks, *texts).properties(width=theme.WIDTH, height=height)
     all_simulated = table["method"].unique().to_list() == [SIMULATED]
     title = "Overhead of the CUDA caching allocator" + (", simulated" if all_simulated else "")
-    return {"allocator-overhead": theme.framed(chart, title, _extremes(table), 0)}
+    allocated, reserved = (table.filter(kind=kind) for kind in SHAPES)
+    finding = (
+        f"The allocator reserves {named_ends(reserved, 'share', percent)} more than the tensors "
+        f"request. Rounding to blocks adds at most {percent(max(allocated['share']))}; the rest "
+        "is fragmentation."
+    )
+    return {"allocator-overhead": theme.framed(chart, title, finding, 0)}
 
 
 def _table(comparison: pl.DataFrame) -> pl.DataFrame:
@@ -75,14 +81,4 @@ def _table(comparison: pl.DataFrame) -> pl.DataFrame:
             share=pl.col("bytes") / pl.col("requested") - 1,
         )
         .drop("quantity")
-    )
-
-
-def _extremes(table: pl.DataFrame) -> str:
-    """Describe the largest and smallest overhead of segments, and the largest of blocks."""
-    allocated, reserved = (table.filter(kind=kind) for kind in SHAPES)
-    return (
-        f"The allocator reserves {named_ends(reserved, 'share', percent)} more than the tensors "
-        f"request. Rounding to blocks adds at most {percent(max(allocated['share']))}; the rest "
-        "is fragmentation."
     )

@@ -32,23 +32,21 @@ def names(rows: pl.DataFrame, x: alt.X, y: alt.Y, height: int) -> list[alt.Chart
         is_narrow=pl.col("model").is_in(narrow),
         side=pl.when(pl.col("right") < 0.5).then(pl.lit("left")).otherwise(pl.lit("right")),
     ).filter(pl.col("is_wide") | pl.col("is_narrow"))
-    return [
-        layer
-        for (side,), of_side in rows.partition_by("side", as_dict=True, maintain_order=True).items()
-        for layer in _texts(of_side.drop("right", "down", "side"), side, x, y)
-    ]
-
-
-def _texts(rows: pl.DataFrame, side: str, x: alt.X, y: alt.Y) -> list[alt.Chart]:
-    """Return the names on one side of their points, over paper that sets them off from others."""
-    there = alt.Chart(rows).transform_filter(f"width < {PHONE} ? datum.is_narrow : datum.is_wide")
-    base = there.encode(x=x, y=y, text="model:N")
-    shift = GAP if side == "left" else -GAP
-    style: dict[str, Any] = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
-    return [
-        base.mark_text(**style, stroke=theme.PAPER, strokeWidth=5, strokeJoin="round"),
-        base.mark_text(**style, color=theme.INK),
-    ]
+    layers = []
+    for (side,), of_side in rows.partition_by("side", as_dict=True, maintain_order=True).items():
+        base = (
+            alt.Chart(of_side.drop("right", "down", "side"))
+            .transform_filter(f"width < {PHONE} ? datum.is_narrow : datum.is_wide")
+            .encode(x=x, y=y, text="model:N")
+        )
+        shift = GAP if side == "left" else -GAP
+        style: dict[str, Any] = {"align": side, "baseline": "middle", "dx": shift, "fontSize": 11}
+        # Over paper, which sets them off from other marks.
+        layers.append(
+            base.mark_text(**style, stroke=theme.PAPER, strokeWidth=5, strokeJoin="round")
+        )
+        layers.append(base.mark_text(**style, color=theme.INK))
+    return layers
 
 
 def placed(rows: pl.DataFrame, width: int, height: int) -> list[str]:

@@ -85,30 +85,19 @@ def _parts_of(values: Values) -> dict[str, dict[str, int]]:
     }
 
 
-def training(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw the peak of each listed model in both phases of training."""
-    parts = peak_parts(tables.comparison) if tables.is_list else pl.DataFrame()
-    if parts.is_empty():
-        return {}
-    title, finding = "Composition of peak training memory", _deciding(parts, tables.devices)
-    return {"peak-parts": _composition(parts, title, finding, PHASES)}
+def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
+    """Draw the peak of each listed model in both phases of training, and in prefill and decode.
 
-
-def inference(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw the peak of each listed model in prefill and in decode."""
-    parts = inference_parts(tables.comparison) if tables.is_list else pl.DataFrame()
-    if parts.is_empty():
-        return {}
-    title, finding = "Peak memory of inference by part", _shares_of_weights(parts)
-    return {"inference-parts": _composition(parts, title, finding, PREFILL_AND_DECODE)}
-
-
-def _composition(
-    parts: pl.DataFrame, title: str, finding: str, phases: dict[str, str]
-) -> theme.Layers:
-    """Draw the parts of each model's peak in both phases, as shares of the larger peak."""
-    rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
-    return stacked_bars(rows, PEAK, title, finding, "model's peak", phases)
+    Parts are shares of the larger peak.
+    """
+    charts = {}
+    for name, parts_of, title, finding, phases in KINDS if tables.is_list else ():
+        parts = parts_of(tables.comparison)
+        if not parts.is_empty():
+            rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
+            text = finding(parts, tables.devices)
+            charts[name] = stacked_bars(rows, PEAK, title, text, "model's peak", phases)
+    return charts
 
 
 def _deciding(table: pl.DataFrame, devices: list[Accelerator]) -> str:
@@ -182,7 +171,7 @@ def _parts_of_inference(values: Values) -> dict[str, dict[str, int]]:
     }
 
 
-def _shares_of_weights(table: pl.DataFrame) -> str:
+def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:
     """Compare the weights' share of prefill, and the largest cache relative to its weights."""
     prefill = table.filter(pl.col("phase") == "prefill")
     weights = prefill.filter(group="parameters").with_columns(
@@ -202,3 +191,11 @@ def _shares_of_weights(table: pl.DataFrame) -> str:
         f"{percent(largest['value'] / largest['weights'])} of them. Temporary is all other memory: "
         "hidden states and logits."
     )
+
+
+KINDS = (
+    ("peak-parts", peak_parts, "Composition of peak training memory", _deciding, PHASES),
+    ("inference-parts", inference_parts, "Peak memory of inference by part", _shares_of_weights,
+     PREFILL_AND_DECODE),
+)  # fmt: skip
+"""Name of a chart, function of its parts, title, function of its finding, and phases."""

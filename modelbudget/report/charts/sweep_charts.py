@@ -17,7 +17,7 @@ from modelbudget.report.charts import (
 from modelbudget.report.charts.sweep_tables import SweepTables
 
 KINDS = (
-    chosen.by_choice, devices.by_layout, peak.training, peak.inference,
+    chosen.by_choice, devices.by_layout, peak.of_sweep,
     allocator_overhead.of_sweep, devices.by_number, checkpointing.of_sweep, vs_length.of_sweep,
     component_charts.of_sweep, chosen.every_point, bytes_by_implementation.of_sweep,
 )  # fmt: skip

@@ -217,15 +217,15 @@
       return { ...IMPOSSIBLE, values, reasons, broken: rules };
     }
     const value = evaluate(settings);
-    const components = () => Object.entries(form.components).map(([name, [each, instances, product]]) => (
-      { name, value: value(product), present: value(instances) > 0, fields: data.fields[each] }
+    const components = () => Object.entries(form.components).map(([name, [instances, product, fields]]) => (
+      { name, value: value(product), present: value(instances) > 0, fields }
     ));
     if (reasons.length > 0) return { ...IMPOSSIBLE, values, reasons, broken: rules, components };
     const kind = data.kinds[model];
-    const classRuns = kind in data.only && FUNCTIONS[data.only[kind]](settings) ? form.classes[kind] : undefined;
+    const classRuns = data.only[kind]?.every((holds) => FUNCTIONS[holds](settings)) ? form.classes[kind] : undefined;
     // The nodes of a quantity and of its components. One device does the inference, however many train.
     const budget = (runs, quantity) => {
-      if (quantity === "parameters") return [form.total, ...Object.entries(form.components).map(([name, [, , product]]) => [name, product])];
+      if (quantity === "parameters") return [form.total, ...Object.entries(form.components).map(([name, [, product]]) => [name, product])];
       const run = runs?.[keyOf(data.of_inference.includes(quantity) ? { ...settings, ...ALONE } : settings)];
       const [place, holds] = run?.[quantity] ?? [];
       return place !== undefined && value(holds) ? budgetNodes[place] : undefined;

@@ -35,11 +35,12 @@ def _part(node: dict, path: str, parents: int = 1) -> dict:
     copies = parents * node["times"]
     parts = [_part(part, _path(path, part), copies) for part in node["parts"]]
     parameters = copies * node["parameters"]
+    groups = {part["group"] for part in parts if part["parameters"]}
     return node | {
         "parameters": parameters,
         "each": node["parameters"] if copies > 1 else None,
         "shared": not parameters and any(tensor["shared_with"] for tensor in node["tensors"]),
-        "group": _one_group(parts) if parts else group_of(path),
+        "group": group_of(path) if not parts else groups.pop() if len(groups) == 1 else None,
         "parts": parts,
     }
 
@@ -53,12 +54,6 @@ def _tied(node: dict, path: str = "") -> list[tuple[str, str]]:
     tensors = [(path, tensor["shared_with"]) for tensor in node.get("tensors", ())]
     inner = [pair for part in node.get("parts", ()) for pair in _tied(part, _path(path, part))]
     return [(module, owner) for module, owner in tensors if owner] + inner
-
-
-def _one_group(parts: list[dict]) -> str | None:
-    """Return the group of all parts with parameters, or None if there are several."""
-    groups = {part["group"] for part in parts if part["parameters"]}
-    return groups.pop() if len(groups) == 1 else None
 
 
 SECTION = Section(110, "architecture", "Module trees", _contents, (TREES,))

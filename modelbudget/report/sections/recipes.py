@@ -10,7 +10,6 @@ from modelbudget.compare.comparison import value
 from modelbudget.components.groups import MEMORY
 from modelbudget.report.charts.peak import peak_parts
 from modelbudget.report.page_data import PAGE
-from modelbudget.report.page_results import SweepResult
 from modelbudget.report.recipe import predicted_parts, recipe
 from modelbudget.report.section import Page, Section
 
@@ -35,7 +34,10 @@ def _contents(page: Page) -> dict | None:
     if len(rows) < 2:
         return None
     page.drawn[sweep.name] = "cost"
-    rows += _predicted_alone(sweep)
+    for label, settings in CHOSEN["predicted"].items():  # of the first point with its adapter
+        alone = sweep.points.filter(pl.col("adapter") == settings.get("adapter", "none"))
+        if alone.height:
+            rows += _row(f"{label}, predicted", predicted_parts(alone, settings))
     of_first = sweep.comparison.filter(quantity="parameters", point=points[0]["point"])
     n, label = int(of_first["measured"].sum()), page.catalogue[sweep.summary["base"]].label
     return {
@@ -51,14 +53,6 @@ def _contents(page: Page) -> dict | None:
         "tokens": f"{points[0]['batch']} × {points[0]['length']:,}",
         "sweep": sweep,
     }
-
-
-def _predicted_alone(sweep: SweepResult) -> Iterator[dict]:
-    """Yield the recipes that nothing measures, each of the first point with its adapter."""
-    for label, settings in CHOSEN["predicted"].items():
-        points = sweep.points.filter(pl.col("adapter") == settings.get("adapter", "none"))
-        if points.height:
-            yield from _row(f"{label}, predicted", predicted_parts(points, settings))
 
 
 def _row(label: str, parts: pl.DataFrame) -> Iterator[dict]:
