@@ -4,13 +4,33 @@ from torch import nn
 from torch.nn import functional as F
 
 
-def make_norm(a, width: int | list[int] | None = None, bias: bool | None = None) -> nn.Module:
-    """Build the norm that the architecture names, over `width` channels (d_model)."""
+def make_norm(
+    a, width: int | None = None, bias: bool | None = None, of_all_heads: bool = False
+) -> nn.Module:
+    """Build the norm that the architecture names, over `width` channels (d_model).
+
+    `of_all_heads`: it reads (…, n_head, d_head), and normalises the heads of a token as one vector.
+    """
     width = a.d_model if width is None else width
     if a.norm == "rmsnorm":
-        return nn.RMSNorm(width, elementwise_affine=a.norm_scale)
+        rms_norm = JointRMSNorm if of_all_heads else nn.RMSNorm
+        return rms_norm(width, elementwise_affine=a.norm_scale)
     bias = a.norm_bias if bias is None else bias
-    return nn.LayerNorm(width, elementwise_affine=a.norm_scale, bias=bias)
+    layer_norm = JointLayerNorm if of_all_heads else nn.LayerNorm
+    return layer_norm(width, elementwise_affine=a.norm_scale, bias=bias)
+
+
+class _OfAllHeads(nn.Module):
+    def forward(self, x):
+        return super().forward(x.flatten(-2)).unflatten(-1, x.shape[-2:])
+
+
+class JointRMSNorm(_OfAllHeads, nn.RMSNorm):
+    """(…, n_head, d_head) to the same shape: the heads of a token normalised as one vector."""
+
+
+class JointLayerNorm(_OfAllHeads, nn.LayerNorm):
+    """(…, n_head, d_head) to the same shape: the heads of a token normalised as one vector."""
 
 
 class HeadNorm(nn.LayerNorm):

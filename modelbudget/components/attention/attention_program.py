@@ -162,8 +162,19 @@ def _head_norm(name: str, a: Fields, r: Run, n_head):
         return None
     if a.qk_norm == "separate":
         return make_part(name, _separate_norm, a, r, n_head)
-    shape = (n_normalised(a, n_head), a.d_head) if a.qk_norm == "joint" else (a.d_head,)
-    return norm.make(name, a, r, shape, a.qk_norm_bias)
+    if a.qk_norm == "joint":
+        return make_part(name, _joint_norm, a, r, n_head)
+    return norm.make(name, a, r, (a.d_head,), a.qk_norm_bias)
+
+
+def _joint_norm(a: Fields, r: Run, n_head):
+    """Normalise the heads of a token as one vector."""
+    normalise = norm.program(a, r, (n_normalised(a, n_head) * a.d_head,), a.qk_norm_bias)
+
+    def forward(x):
+        return normalise(x.flatten(-2)).unflatten(-1, x.shape[-2:])
+
+    return forward
 
 
 def _separate_norm(a: Fields, r: Run, n_head):

@@ -56,8 +56,8 @@ def tensors(a: Fields) -> list[Tensor]:
     ]
     if a.qk_norm != "none":
         for name, n in zip(("query_norm", "key_norm"), _normalised_heads(a), strict=True):
-            shared = vector(name, a.d_head)
-            of_heads = shared if a.qk_norm == "shared" else matrix(name, n, a.d_head)
+            is_matrix = a.qk_norm == "separate"
+            of_heads = matrix(name, n, a.d_head) if is_matrix else vector(name, n * a.d_head)
             all_tensors += [
                 of_heads._replace(is_there=is_there) for is_there in (a.norm_scale, a.qk_norm_bias)
             ]

@@ -190,8 +190,9 @@ def make_head_norm(a, n_head: int) -> nn.Module | None:
         return None
     if a.qk_norm == "separate":
         return SeparateNorm(a, n_head)
-    shape = [n_head, a.d_head] if a.qk_norm == "joint" else [a.d_head]
-    return make_norm(a, shape, a.qk_norm_bias)
+    if a.qk_norm == "joint":
+        return make_norm(a, n_head * a.d_head, a.qk_norm_bias, of_all_heads=True)
+    return make_norm(a, a.d_head, a.qk_norm_bias)
 
 
 class SeparateNorm(nn.Module):
