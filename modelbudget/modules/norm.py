@@ -20,17 +20,18 @@ def make_norm(
     return layer_norm(width, elementwise_affine=a.norm_scale, bias=bias)
 
 
-class _OfAllHeads(nn.Module):
+class JointRMSNorm(nn.RMSNorm):
+    """(…, n_head, d_head) to the same shape: the heads of a token normalised as one vector."""
+
     def forward(self, x):
         return super().forward(x.flatten(-2)).unflatten(-1, x.shape[-2:])
 
 
-class JointRMSNorm(_OfAllHeads, nn.RMSNorm):
+class JointLayerNorm(nn.LayerNorm):
     """(…, n_head, d_head) to the same shape: the heads of a token normalised as one vector."""
 
-
-class JointLayerNorm(_OfAllHeads, nn.LayerNorm):
-    """(…, n_head, d_head) to the same shape: the heads of a token normalised as one vector."""
+    def forward(self, input):
+        return super().forward(input.flatten(-2)).unflatten(-1, input.shape[-2:])
 
 
 class HeadNorm(nn.LayerNorm):
