@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from modelbudget.architecture.arithmetic import ceil_div
-from modelbudget.common.suggestions import did_you_mean
+from modelbudget.common.suggestions import did_you_mean, without_setting
 
 
 def pattern(*allowed: str):
@@ -31,7 +31,9 @@ def names_among(*allowed: str, also: Mapping[str, str] = MappingProxyType({}), a
         wrong = [name for name in names if also.get(name, name) not in allowed]
         if wrong or not chosen:
             hints = "".join(
-                did_you_mean(name, allowed) or f"; unknown: {name}" * (len(names) > 1)
+                f"; {name}: {answer}"
+                if (answer := without_setting(name))
+                else did_you_mean(name, allowed) or f"; unknown: {name}" * (len(names) > 1)
                 for name in wrong
             )
             raise ValueError(

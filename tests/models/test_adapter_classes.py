@@ -204,6 +204,8 @@ def test_modules_have_the_names_that_a_config_of_peft_has():
         RunConfig.model_validate({"adapter": "lora", "modules_to_save": "wte"})
     with pytest.raises(ValueError, match="all-but-experts; unknown: foo"):
         RunConfig.model_validate({"adapter": "lora", "adapter_targets": "q_proj,foo"})
+    with pytest.raises(ValueError, match="c_proj: write `output down` with GPT-2, `down` with"):
+        RunConfig.model_validate({"adapter": "lora", "adapter_targets": "c_attn,c_proj"})
 
 
 PEFT_TABLE = [
