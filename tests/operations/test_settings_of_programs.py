@@ -73,7 +73,12 @@ def with_a_mask_of_fused_kernels(a, run):
         sinks, position = False, "none"
     full = "attention" if a.n_layer % 2 else "sliding_attention"
     mixers = words(
-        a.mixers, mla=full, channel_rnn=full, attention=full, sliding_attention="sliding_attention"
+        a.mixers,
+        mla=full,
+        channel_rnn=full,
+        attention=full,
+        nope_attention=full,
+        sliding_attention="sliding_attention",
     )
     fields = {"position": position, "sinks": sinks, "window": 2, "d_head": 8, "mixers": mixers}
     setting = {"attention_kernel": kernel, "backend": "gpu", "rope_tables": "layer"}
