@@ -54,6 +54,8 @@ class Checkpoint:
         """Results by operation and number, with the component that computed them."""
         self.promises: list[weakref.ref[Promise]] = []
         self.n_saved_again: int | None = None
+        self.step = Active.tape.step
+        """The step of a loop in which it runs, both times; none outside of loops."""
         # torch's _NoopSaveInputs: a node that saves the arguments and belongs to no gradient.
         self.inputs = Node("checkpoint", [], [x for x in args if isinstance(x, Tensor)])
         autocast = Active.tape.autocast
@@ -92,15 +94,18 @@ class Checkpoint:
     def run_again(self) -> None:
         tape = Active.tape
         self.n_results.clear()
-        before = tape.checkpoint, tape.records_graph, tape.autocast, tape.step
+        node = tape.node
+        assert node is not None
+        before = tape.checkpoint, tape.records_graph, tape.autocast, tape.step, node.step
         tape.checkpoint, tape.records_graph, self.n_saved_again = self, True, 0
+        tape.step = node.step = self.step
         tape.autocast = None if self.autocast_dtype is None else Autocast(self.autocast_dtype)
         try:
             self.compute(*self.args)
         except StopRecomputationError:
-            pass
+            tape.step = self.step  # in which what loops that have stopped hold is freed
         finally:
-            tape.checkpoint, tape.records_graph, tape.autocast, tape.step = before
+            tape.checkpoint, tape.records_graph, tape.autocast, tape.step, node.step = before
 
 
 class Promise:

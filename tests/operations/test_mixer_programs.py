@@ -238,6 +238,17 @@ def test_few_steps_are_a_long_loop(mixer, data):
         assert not few.remainder
 
 
+def test_a_loop_that_stops_early_frees_what_all_its_steps_made():
+    """Only here: results of a loop that nothing saves, where a checkpointed call runs it again."""
+    sizes = {"n_vocab": 5, "d_model": 3, "n_layer": 1, "n_head": 1, "n_kv_head": 1, "d_head": 2}
+    sizes |= {"d_ff": 2, "n_ctx": 16, "d_hidden": 2}
+    a = Decoder(**sizes, mixers="channel_rnn", mlps="none", tied=False)
+    run = RunConfig(batch=2, length=12, recompute="full")
+    few = training_step(decoder.program, a, run)
+    with patch.object(Active, "few_steps", False):
+        assert few == training_step(decoder.program, a, run)
+
+
 @pytest.mark.parametrize("mixer", RECURRENT)
 @settings(max_examples=2, deadline=None)
 @given(st.data())
