@@ -8,8 +8,10 @@ function configReader({ config: shared, defaults }) {
   function classOf(config) {
     const known = (name) => shared.known_as[name] ?? name;
     const holds = ({ keys }) => Object.entries(keys).every(([key, value]) => same(config[key], value));
-    const type = shared.known_where.find(holds)?.known_as ?? known(config.model_type);
-    const wanted = known(config.architectures?.[0] ?? null);
+    const where = shared.known_where.find(holds);
+    const type = where?.known_as ?? known(config.model_type);
+    const named = known(config.architectures?.[0] ?? null);
+    const wanted = where?.classes.includes(named) ? null : named;
     return Object.keys(shared.classes).find((name) => shared.classes[name].model_type === type && [null, name].includes(wanted));
   }
 
@@ -101,7 +103,7 @@ function configReader({ config: shared, defaults }) {
     if (!one.mixers) return {};
     const known = { ...shared.layer_types, ...one.layer_types };
     const hasWindows = values.sliding_window ?? (values.sliding_window === null ? 0 : 1);
-    let words = hasWindows ? one.mixers.split(" ") : ["attention"];
+    let words = hasWindows ? one.mixers.split(" ").slice(0, values.num_hidden_layers || undefined) : ["attention"];
     const rotated = rotatedLayers(one, values);
     if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
     if (one.attention_where !== undefined && hasWindows) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? known.full_attention : one.mixers)));
@@ -122,7 +124,6 @@ function configReader({ config: shared, defaults }) {
       words = shortest(mixers.map((mixer, i) => (rotated[i] === 0 && mixer === "attention" ? "nope_attention" : mixer)));
       if (!hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
     }
-    words = words.slice(0, ofLayers(values, Boolean).length || undefined);
     if (words.every((word) => word === "attention")) return {};
     const hidden = words.includes("sliding_attention") ? fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) : {};
     if (hidden.window === 1) mistakes.push("sliding_window = 1: not supported (allowed: 2 or more)");
