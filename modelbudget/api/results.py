@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from modelbudget.api.arguments import NO_PATH_OR_PATH, PATH, TEXTS, checked, whole_number
 from modelbudget.api.find import CATALOGUE
@@ -136,6 +136,8 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
     }
     with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as run:
         try:
+            # Processes that check the sweep would hold the pipe open, whose end Snakemake awaits.
+            os.register_at_fork(after_in_child=cast(Any, run.stdin).close)
             checked = read(path, Catalogue(CATALOGUE))
             plan(checked, [known.name for known in accelerators(CONFIGS / "accelerators.yaml")])
             place = Path(folder) if folder else path.with_suffix("")
