@@ -1,6 +1,7 @@
 """The command, as its users start it."""
 
 import json
+import multiprocessing
 import os
 import pty
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import termios
+import time
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from helpers.project import ROOT
 from helpers.tiers import ALL
 
 from modelbudget import __version__
+from modelbudget.api import results
+from modelbudget.common.errors import InputError
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64,
@@ -448,3 +452,16 @@ def test_a_full_disk_is_one_line(tmp_path):
     with open("/dev/full", "w") as full:
         ended = subprocess.run(code, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
     assert (ended.returncode, ended.stderr) == (2, "output: No space left on device\n")
+
+
+def test_snakemake_gets_its_arguments_while_a_check_of_the_sweep_goes_on(tmp_path, monkeypatch):
+    """The process that checks a class without a formula had the pipe open; no run began."""
+    check = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+    read = results.read
+    monkeypatch.setattr(results, "read", lambda *of: (check.start(), read(*of))[1])
+    reads_all = "import signal, sys; signal.alarm(20); sys.exit(3 if sys.stdin.read() else 4)"
+    monkeypatch.setattr(results, "SNAKEMAKE", reads_all)
+    (tmp_path / "a.yaml").write_text("{title: t, question: q, points: [{base: gpt-2-124m}]}")
+    with pytest.raises(InputError, match="exit code 3"):
+        results.sweep(tmp_path / "a.yaml")
+    check.kill()
