@@ -101,7 +101,10 @@ def _read(path: Path, mistakes: Mistakes) -> tuple[Sweep, set[str | int]]:
     try:
         return Sweep.model_validate(data), set()
     except ValidationError as error:
-        for line in describe(error, _keys_of_sweep(), ("range", "list", "bool", "int", "str")):
+        of_range = ("from", "to", "steps", "scale", "multiple_of")
+        parts = Sweep, Measure, Solve, ChartChoice
+        keys = [*(name for part in parts for name in part.model_fields), *of_range]
+        for line in describe(error, keys, ("range", "list", "bool", "int", "str")):
             mistakes.add(line)
         errors = error.errors(include_url=False)
     wrong = {error["loc"][0] for error in errors}
@@ -129,12 +132,6 @@ def _innermost(data: dict, path: tuple) -> tuple[dict, str] | None:
         elif isinstance(at, list) and isinstance(step, int) and step < len(at):
             at = at[step]
     return place
-
-
-def _keys_of_sweep() -> list[str]:
-    of_range = ("from", "to", "steps", "scale", "multiple_of")
-    parts = Sweep, Measure, Solve, ChartChoice
-    return [*(name for part in parts for name in part.model_fields), *of_range]
 
 
 def listed_points(sweep: Sweep, catalogue: Catalogue) -> list[dict[str, Value]]:
