@@ -168,6 +168,8 @@ def program(a: Fields, r: Run):
         summands, length, places = [x], tokens.shape[1], None
         if a.position == "learned":
             places = without_gradient(empty((length,), "int64"))
+            if held is not None:
+                places = places.unsqueeze(0)  # classes of transformers have those of one sequence
             summands.append(position_table(places))
         elif a.position == "sinusoidal":
             summands.append(sinusoids(length, a.d_model, x.dtype))

@@ -129,7 +129,10 @@ def backward(a: Fields, r: Run) -> Timeline:
     states, narrow = size * n * a.d_model, size * n * a.d_emb
     of_table, is_learned = size * embedding.table(a), int(a.position == "learned")
     factorised = positive(a.d_emb)
-    of_positions, of_rows = is_learned * size * r.length * a.d_model, size * embedding.position(a)
+    # Held positions are those of one sequence, whose gradient is no sum if it is alone.
+    is_sum = 1 - int(r.embeddings == "held") * (1 - positive(r.batch - 1))
+    of_positions = is_sum * is_learned * size * r.length * a.d_model
+    of_rows = size * embedding.position(a)
     freed = of_positions + is_learned * INDEX * r.length
     weight = size * a.d_emb * a.d_model
     projection = [

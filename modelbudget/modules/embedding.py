@@ -103,6 +103,8 @@ class Embedding(RotaryPositions):
         start = self.cache.advance(length) if self.cache else self.start
         if self.encoding == "learned":
             places = self.offset + torch.arange(start, start + length, device=tokens.device)
+            if hold is not None:
+                places = places.unsqueeze(0)  # classes of transformers have those of one sequence
             summands.append(self.position(places))
         elif self.encoding == "sinusoidal":
             summands.append(sinusoids(length, x.shape[2], x, start))
