@@ -27,7 +27,7 @@ HAS_ROPE = {"nope_attention": "attention"}
 def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes) -> dict:
     """Return the pattern of mixers, unless all are attention, and the window if any.
 
-    The class's own pattern is repeated as it is; that of a list of all layers is the shortest.
+    It is the shortest that, repeated, gives the mixers of all layers.
     """
     has_windows = values.get("sliding_window", 1)
     rotated = _rotated_layers(translation, values, mistakes)
@@ -56,7 +56,7 @@ def pattern_of_layers(translation: Translation, values: dict, mistakes: Mistakes
         words = _shortest([translation.rope_layers[has_rope] for has_rope in rotated])
     else:
         words = translation.mixers.split() if has_windows else ["attention"]
-        words = words[: len(_layers(values)) or None]
+        words = _shortest(words[: len(_layers(values)) or None])
     if set(words) <= {"attention"}:
         return {}
     fields = {"mixers": " ".join(words)}

@@ -44,11 +44,8 @@ def config_of(name: str, a) -> dict[str, Any]:
 def _of_layers(translation: Translation, key: str, a) -> dict[str, Any]:
     """Return a key that says which layers have what; nothing for one that only expressions use."""
     default, words = translation.defaults[key], vars(a).get("mixers", "").split()
-    names_layers = (
-        translation.layer_types
-        or translation.attention_where
-        or "layer_types" in translation.requires
-    )
+    has_pattern = translation.attention_where or len(translation.mixers.split()) > 1
+    names_layers = has_pattern or translation.layer_types or "layer_types" in translation.requires
     if key in translation.attention_at:
         full = mixers_of_types(translation)["full_attention"]
         first = translation.attention_counts_from

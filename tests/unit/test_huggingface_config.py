@@ -202,6 +202,7 @@ COMPUTED = {
     **dict.fromkeys(("sliding_window_pattern", "global_attn_every_n_layers"), st.integers(1, 3)),
     "embedding_size": st.sampled_from([6, 16]), "mlp_layer_types": st.none(),
     "num_shared_experts": st.integers(1, 2), "decoder_vocab_size": st.none(),
+    **dict.fromkeys(("mamba_n_heads", "mamba_d_head"), st.sampled_from([2, 4])),
     "mamba_expand": st.just(2), "attn_layer_indices": st.sampled_from([None, [0]]),
     "full_attn_idxs": st.sampled_from([None, [0]]), "block_multiple_of": st.just(4),
     "block_ffn_dim_multiplier": st.just(1.0), "block_auto_adjust_ff_dim": st.booleans(),

@@ -97,13 +97,12 @@ function configReader({ config: shared, defaults }) {
     return values.no_rope_layers?.length ? values.no_rope_layers.slice(0, layers.length) : layers;
   }
 
-  // The pattern of mixers, unless all are attention, and the window if any. The class's own pattern
-  // is repeated as it is; that of a list of all layers is the shortest.
+  // The shortest pattern of mixers, unless all are attention, and the window if any.
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
     const known = { ...shared.layer_types, ...one.layer_types };
     const hasWindows = values.sliding_window ?? (values.sliding_window === null ? 0 : 1);
-    let words = hasWindows ? one.mixers.split(" ").slice(0, values.num_hidden_layers || undefined) : ["attention"];
+    let words = hasWindows ? shortest(one.mixers.split(" ").slice(0, values.num_hidden_layers || undefined)) : ["attention"];
     const rotated = rotatedLayers(one, values);
     if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
     if (one.attention_where !== undefined && hasWindows) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? known.full_attention : one.mixers)));
