@@ -313,6 +313,8 @@ def configs(draw, kind: str) -> dict:
         config["layers_block_type"] = config["layer_types"]
     if kind == "Zamba2ForCausalLM":
         inner = config["attention_hidden_size"] = 2 * config["hidden_size"]
+        if config["use_shared_attention_adapter"]:  # others have no formula
+            config["attention_head_dim"] = inner // config["num_attention_heads"]
         config["mamba_headdim"] = inner // config["n_mamba_heads"]
         types = config["layer_types"]
         config["hybrid_layer_ids"] = [i for i, name in enumerate(types) if name == "hybrid"]
