@@ -31,7 +31,7 @@ EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 def configs(draw, kind: str) -> dict:
     """Draw the sizes of a small model of a class."""
     n_head, n_layer = draw(st.sampled_from([1, 2, 4, 6])), draw(st.integers(1, 3))
-    width, vocabulary = n_head * draw(st.sampled_from([8, 12, 16])), draw(st.integers(3, 300))
+    width, vocabulary = n_head * draw(st.sampled_from([8, 12, 16])), draw(st.integers(30, 300))
     if kind == "GPT2LMHeadModel":
         return {
             "vocab_size": vocabulary, "n_embd": width, "n_layer": n_layer, "n_head": n_head,
@@ -57,7 +57,7 @@ def configs(draw, kind: str) -> dict:
 def runs(draw, kind: str, config: dict) -> RunConfig:
     """Draw a step; refused ones are drawn again."""
     choices = {
-        "batch": [1, 2, 4], "length": [2, 7, 16, 40], "dtype": ["float32", "bfloat16", "float16"],
+        "batch": [1, 2, 4], "length": [8, 16, 40], "dtype": ["float32", "bfloat16", "float16"],
         "attention_kernel": ["math", "efficient", "flash", "written_out"],
         "recompute": ["none", "full"], "dropout": [False, True], "foreach": [False, True],
         "optimizer": ["adamw", "momentum", "adafactor", "muon"], "n_microbatch": [1, 2],
