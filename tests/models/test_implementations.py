@@ -32,7 +32,8 @@ COMMON = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "pad_token_id": 0,
 }  # fmt: skip
 SMALL = {
-    "GPT2LMHeadModel": {"vocab_size": 500, "n_embd": 64, "n_layer": 3, "n_head": 4},
+    "GPT2LMHeadModel": {"vocab_size": 500, "n_embd": 64, "n_layer": 3, "n_head": 4}
+    | {"n_positions": 400},
     "Qwen3ForCausalLM": COMMON | {"head_dim": 16},
     "GemmaForCausalLM": COMMON | {"head_dim": 16},
     "Gemma2ForCausalLM": COMMON | {"head_dim": 16, "sliding_window": 20},
