@@ -10,33 +10,38 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from modelbudget.api.model import Model
-from modelbudget.architecture.run_adapter import ALL_LINEAR, NAMES_OF_LLAMA
+from modelbudget.architecture.run_adapter import ALL_LINEAR, NAMES_OF_LLAMA, is_part
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
-from modelbudget.huggingface.module_names import Paths, is_simple, linear_layers
+from modelbudget.huggingface.module_names import EMBEDDING, HEAD, is_simple, linear_layers
 from modelbudget.predict.engine_weights import adapted_channels, matrices_of
 
 STACKS = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
 """Parameters of a layer with experts → matrices of d_expert in each expert; none in the router."""
-OF_VOCABULARY = ("embed_tokens", "lm_head")
+OF_VOCABULARY = {name.rpartition(".")[2]: name for name in (EMBEDDING, HEAD)}
+EXPERTS = ".experts."
+ALL_NORMS = "norm"
+"""What the names of all norms end with, as PEFT reads `modules_to_save`."""
 OF_NAMES = (
-    "exclude_modules", "layers_to_transform", "lora_bias", "modules_to_save", "rank_pattern",
-    "target_parameters", "trainable_token_indices", "use_dora",
+    "bias", "exclude_modules", "layers_to_transform", "lora_bias", "modules_to_save",
+    "rank_pattern", "target_parameters", "trainable_token_indices", "use_dora",
 )  # fmt: skip
 """Keys of a configuration that are about modules of a class by their names."""
+UNSET = ("None", "False", "none", "[]", "{}")
 
 
 class Layer(NamedTuple):
-    """A layer with an adapter."""
+    """A linear layer, or an embedding; `bias`: numbers in its bias, `rank`: of its adapter."""
 
-    rank: int
     d_in: int
     d_out: int
+    bias: int = 0
+    rank: int = 0
 
     @property
     def parameters(self) -> int:
-        """Those of both matrices."""
+        """Those of both matrices of the adapter."""
         return self.rank * (self.d_in + self.d_out)
 
 
@@ -60,10 +65,13 @@ def adapted(base_model: Model, targets: list[str], config: Mapping[str, Any]) ->
     `config` has the rank, `r`. Raises InputError if the model has no such layers.
     """
     of_peft = {ours: name for name, ours in NAMES_OF_LLAMA.items()}
-    if layers := layers_of(base_model, [of_peft.get(name, name) for name in targets], config):
+    of_class = _layers_of_class(base_model)
+    in_class = [of_peft.get(name, name) for name in targets]
+    if around := _around(of_class, base_model.architecture, in_class, config):
         names = [t if _is_pattern(t, config) else t.rpartition(".")[2] for t in targets]
-        return Adapted(names, layers, _others(base_model.architecture, layers, targets, config))
-    if unknown := [key for key in OF_NAMES if config.get(key)]:
+        others = _others(base_model, of_class, around, in_class, config)
+        return Adapted(names, [*around.values()], others)
+    if unknown := [key for key in OF_NAMES if f"{config.get(key)}" not in UNSET]:
         layers_are = f"{unknown[0]} = {show(config[unknown[0]])}: names of its layers are not known"
         raise InputError([f"{base_model.name}: {layers_are}; allowed: classes with Llama's names"])
     last = {target: target.rpartition(".")[2] for target in targets}
@@ -72,55 +80,72 @@ def adapted(base_model: Model, targets: list[str], config: Mapping[str, Any]) ->
     n_layers = Counter(name for target, name in ours.items() if "." in target)
     channels = adapted_channels(base_model.architecture, names, n_layers)
     if not channels:
-        no_such = f"adapter_targets = {' '.join(names)}: no such layers"
-        raise InputError([f"{base_model.name}: {no_such}"])
-    return Adapted(names, [Layer(config["r"], channels, 0)], {})
+        why = "no such layers" if matrices_of(base_model.architecture) else "layers are not known"
+        raise InputError([f"{base_model.name}: adapter_targets = {' '.join(names)}: {why}"])
+    return Adapted(names, [Layer(channels, 0, rank=config["r"])], {})
 
 
-def layers_of(
-    base_model: Model, targets: list[str], config: Mapping[str, Any]
-) -> list[Layer] | None:
-    """Return each layer of the class that an adapter is around.
-
-    PEFT adapts the stack of a layer's experts with the rank times their number, and names it, the
-    router and other ranks in `target_parameters` and `rank_pattern`. None if the class's names are
-    not known.
-    """
+def _layers_of_class(base_model: Model) -> dict[str, Layer]:
+    """Return what the class has as layers, by name; nothing if its names are not known."""
     a: Any = base_model.architecture
     translation = translations().get(base_model.base.transformers or "")
     names = linear_layers(translation.model_type, vars(a)) if translation else {}
-    chosen = [name for name, paths in names.items() if _is_adapted(name, paths, targets, config)]
-    widths = _widths(a, names, chosen)
-    layers = [Layer(_rank(name, config), *widths[name]) for name in chosen]
-    if names:
-        of_vocabulary = [name for name in OF_VOCABULARY if name in targets]
-        layers += [Layer(_rank(name, config), a.d_model, a.n_vocab) for name in of_vocabulary]
-    n_moe = sum(name.endswith(".experts.0.up_proj") for name in names)
+    of_ours = {m.path: m for m, _ in matrices_of(a)}
+    in_one: dict[tuple, list[str]] = {}  # layers of the class that are one matrix of ours
+    for name, paths in names.items():
+        in_one.setdefault((name.rpartition(".")[0], paths), []).append(name)
+    layers = {}
+    for name, paths in names.items():
+        if name == HEAD:
+            continue
+        first, parts = of_ours[paths[0]], in_one[name.rpartition(".")[0], paths]
+        packed = first.widths if len(parts) > 1 else ()
+        d_out = packed[parts.index(name)] if packed else sum(of_ours[path].d_out for path in paths)
+        layers[f"model.{name}"] = Layer(first.d_in, d_out, first.bias * d_out)
+    if layers:
+        layers |= {EMBEDDING: Layer(a.n_vocab, a.d_model), HEAD: Layer(a.d_model, a.n_vocab)}
+    return layers
+
+
+def _around(
+    of_class: dict[str, Layer], a: Any, targets: list[str], config: Mapping[str, Any]
+) -> dict[str, Layer]:
+    """Return each layer of the class that an adapter is around, with its rank.
+
+    PEFT adapts the stack of a layer's experts with the rank times their number, and names it, the
+    router and other ranks in `target_parameters` and `rank_pattern`. Nothing if one has another
+    name.
+    """
+    around = {
+        name: layer._replace(rank=_rank(name, config))
+        for name, layer in of_class.items()
+        if EXPERTS not in name and _is_adapted(name, targets, config)
+    }
+    with_experts = [name for name in of_class if name.endswith(f"{EXPERTS}0.up_proj")]
     for target in config.get("target_parameters") or ():
-        of_target = _of_experts(a, target, config) if n_moe else None
+        of_target = _of_experts(a, target, config) if with_experts else None
         if of_target is None:
-            return None
-        layers += n_moe * [of_target]
-    return layers or None
+            return {}
+        around |= {f"{name} {target}": of_target for name in with_experts}
+    return around
 
 
-def _is_adapted(name: str, paths: Paths, targets: list[str], config: Mapping[str, Any]) -> bool:
-    """Whether keys of a configuration mean a linear layer; the head is asked for by its name."""
-    if ".experts." in name or paths == ("head",):
-        return False
-    excluded = config.get("exclude_modules") or []
-    if _names(name, excluded, "exclude_modules"):
+def _is_adapted(name: str, targets: list[str], config: Mapping[str, Any]) -> bool:
+    """Whether keys of a configuration mean a layer; all-linear leaves out the vocabulary's."""
+    excluded, saved = (config.get(key) or [] for key in ("exclude_modules", "modules_to_save"))
+    if _names(name, excluded, "exclude_modules") or _names(name, saved, "modules_to_save"):
         return False
     if targets == [ALL_LINEAR]:
-        return True
-    if _is_pattern(targets[0], config):
+        return name not in OF_VOCABULARY.values()
+    if targets and _is_pattern(targets[0], config):
         return _names(name, targets[0], "target_modules")
     numbers = config.get("layers_to_transform")
-    if numbers not in (None, []):
+    if numbers not in (None, []) and name not in targets:
         chosen = numbers if isinstance(numbers, list) else [numbers]
-        if int(name.split(".")[1]) not in chosen:
+        number = re.search(r"\.layers\.(\d+)\.", name)
+        if number is None or int(number[1]) not in chosen:
             return False
-    return _names(name, [target.removeprefix("model.") for target in targets], "target_modules")
+    return _names(name, targets, "target_modules")
 
 
 def _is_pattern(target: str, config: Mapping[str, Any]) -> bool:
@@ -132,7 +157,7 @@ def _names(name: str, texts: list[str] | str, key: str) -> bool:
     """Whether texts are the end of a layer's name, or one pattern is the whole of it."""
     if isinstance(texts, list):
         return f".{name}".endswith(tuple(f".{text}" for text in texts))
-    return bool(re.fullmatch(_simple(texts, key), f"model.{name}"))
+    return bool(re.fullmatch(_simple(texts, key), name))
 
 
 def _simple(pattern: str, key: str) -> str:
@@ -145,25 +170,9 @@ def _simple(pattern: str, key: str) -> str:
 def _rank(name: str, config: Mapping[str, Any]) -> int:
     """Return the rank of a layer: that of the first pattern at the end of its name, or `r`."""
     for pattern, rank in (config.get("rank_pattern") or {}).items():
-        if re.match(rf"(.*\.)?({_simple(pattern, 'rank_pattern')})$", f"model.{name}"):
+        if re.match(rf"(.*\.)?({_simple(pattern, 'rank_pattern')})$", name):
             return rank
     return config["r"]
-
-
-def _widths(a: Any, layers: dict[str, Paths], names: list[str]) -> dict[str, tuple[int, int]]:
-    """Return inputs and outputs of each named layer of the class."""
-    of_ours = {m.path: m for m, _ in matrices_of(a)}
-    in_one: dict[tuple, list[str]] = {}  # layers of the class that are one matrix of ours
-    for name, paths in layers.items():
-        in_one.setdefault((name.rpartition(".")[0], paths), []).append(name)
-    widths = {}
-    for name in names:
-        paths = layers[name]
-        parts = in_one[name.rpartition(".")[0], paths]
-        packed = of_ours[paths[0]].widths if len(parts) > 1 else ()
-        d_out = packed[parts.index(name)] if packed else sum(of_ours[path].d_out for path in paths)
-        widths[name] = of_ours[paths[0]].d_in, d_out
-    return widths
 
 
 def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> Layer | None:
@@ -174,28 +183,43 @@ def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> Layer | None:
     ranks = config.get("rank_pattern") or {}
     rank = next((n for text, n in ranks.items() if text.endswith(target)), config["r"])
     if n_up == 0:
-        return Layer(rank, a.d_model, a.n_expert)
-    return Layer(rank * a.n_expert, a.d_model, n_up * a.d_expert)
+        return Layer(a.d_model, a.n_expert, rank=rank)
+    return Layer(a.d_model, n_up * a.d_expert, rank=rank * a.n_expert)
 
 
 def _others(
-    a: Any, layers: list[Layer], targets: list[str], config: Mapping[str, Any]
+    base_model: Model,
+    of_class: dict[str, Layer],
+    around: dict[str, Layer],
+    targets: list[str],
+    config: Mapping[str, Any],
 ) -> dict[str, int]:
-    """Return the numbers that are of no rank: of DoRA, biases, trained rows and whole matrices.
+    """Return the numbers that are of no rank: of DoRA, biases, trained rows and whole modules.
 
     PEFT saves a matrix of the vocabulary that has an adapter, too, unless rows of it are trained
     (utils/save_and_load.py).
     """
-    of_outputs = sum(layer.d_out for layer in layers)
+    a: Any = base_model.architecture
+    of_outputs = sum(layer.d_out for layer in around.values())
     rows = config.get("trainable_token_indices") or []
     rows = rows if isinstance(rows, list) else [i for of in rows.values() for i in of]
-    whole = [name for name in OF_VOCABULARY if name in (config.get("modules_to_save") or [])]
-    copied = [name for name in OF_VOCABULARY if name in targets and not rows]
+    saved = config.get("modules_to_save") or []
+    whole = {name: n for name, n in of_class.items() if _names(name, saved, "modules_to_save")}
+    is_listed = OF_VOCABULARY.keys() & {*targets} or (targets and _is_pattern(targets[0], config))
+    copied = {
+        short: of_class[name]
+        for short, name in OF_VOCABULARY.items()
+        if name in around and is_listed and not rows
+    }
+    biased = {"lora_only": around, "all": of_class}.get(config.get("bias") or "", {})
+    norms = base_model.parameters().components if ALL_NORMS in saved else ()
     numbers = {
         "magnitudes": of_outputs if config.get("use_dora") else 0,
         "biases": of_outputs if config.get("lora_bias") else 0,
+        "of the layers' biases": sum(n.bias for name, n in biased.items() if EXPERTS not in name),
         "in rows of tokens": len(rows) * a.d_model,
-        f"of {', '.join(whole)}": len(whole) * a.n_vocab * a.d_model,
-        f"of {', '.join(copied)} unchanged": len(copied) * a.n_vocab * a.d_model,
+        f"of {', '.join(saved)}": sum(n.d_in * n.d_out + n.bias for n in whole.values())
+        + sum(each.value for each in norms if is_part("norms", each.name)),
+        f"of {', '.join(copied)} unchanged": sum(n.d_in * n.d_out for n in copied.values()),
     }
     return {what: number for what, number in numbers.items() if number}

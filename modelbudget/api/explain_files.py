@@ -69,7 +69,7 @@ class _Lora(BaseModel):
 
     peft_type: Annotated[Literal["LORA"], "LORA"]
     r: Annotated[int, Field(gt=0), "a whole number from 1"]
-    target_modules: Annotated[str | list[str], Field(min_length=1), "names of layers"]
+    target_modules: Annotated[str | list[str], "names of layers"]
     use_dora: Annotated[bool | None, "true or false"] = None
     lora_bias: Annotated[bool | None, "true or false"] = None
     exclude_modules: Annotated[str | list[str] | None, "names"] = None
@@ -122,7 +122,7 @@ def of_adapter(folder: Path, name: str | None, chosen: dict[str, Any]) -> Explai
         others = "".join(f" + {number:,} {what}" for what, number in around.others.items())
         of = f"{rank} (d_in + d_out) of {names}{others}: {expected:,}"
         first = Line("parameters", f"{n:,}", of, verdict, 0, abs(n - expected))
-    matrices = [tensor for tensor in tensors if ".lora_" in tensor.name]
+    matrices = [t for t in tensors if ".lora_" in t.name and len(t.shape) == 2]
     of_rank = sum(tensor.elements for tensor in matrices if ranks & {*tensor.shape})
     second = Line("tensors of rank r", f"{len(tensors)}", f"{of_rank:,} numbers in them",
                   "exact" if of_rank + n_other == n else "unexplained", 0,

@@ -160,6 +160,11 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
             f"adapter {run.adapter}: of {class_} PEFT adapts other layers by these targets: "
             f"`adapter_targets={' '.join(targets)}`"
         )
+    if _is_moe(a) and of_peft.has_no_setting(model_type, given):
+        yield (
+            f"adapter {run.adapter}: of {class_} PEFT moves gate and up to one stack of experts, "
+            "down to another, for which there is no setting here; allowed: all three, or none"
+        )
     if ALL_LINEAR in given and model_type in of_peft.routers_refused:
         yield (
             f"adapter {run.adapter}: PEFT's all-linear adapts the router of {class_}, too, whose "

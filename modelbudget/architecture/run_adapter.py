@@ -52,7 +52,8 @@ WITHOUT_QUERIES = (
 """Mixers whose last layer is not that of attention: classes name it `out_proj` or `linear_out`."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
-SAVED = ("none", "embedding", "head", "norms")
+MODULES = {"embedding.token": "embedding", "head": "head"}
+SAVED = ("none", *MODULES.values(), "norms")
 OF_ADAPTER = (
     "adapter_rank", "adapter_block", "adapter_frequencies", "virtual_tokens", "adapter_targets",
     "adapter_dtype", "adapter_dropout",
@@ -148,6 +149,10 @@ def trains(r, component: str, layer: int | None, is_bias: bool) -> bool:
 
 
 def copies(r, component: str) -> bool:
-    """Whether a copy of the parameters of a component is trained next to them."""
+    """Whether a copy of the parameters of a component is trained next to them.
+
+    By PEFT's names of modules, of which embed_tokens has no positions, and lm_head no projection.
+    """
     names = r.modules_to_save.split()
-    return r.adapter != "none" and any(is_part(name, component) for name in names)
+    is_norm = "norms" in names and is_part("norms", component)
+    return r.adapter != "none" and (is_norm or MODULES.get(component) in names)

@@ -32,6 +32,10 @@ class PeftClasses(Strict):
         of_stacks = {EXPERTS, ROUTER, ALL_LINEAR, *OF_EXPERTS} & {*targets}
         return bool({EXPERTS, ROUTER} & {*targets}) or (has_stacks and bool(of_stacks))
 
+    def has_no_setting(self, model_type: str, targets: list[str]) -> bool:
+        """Whether PEFT adapts one stack of experts of a class by these targets, or refuses them."""
+        return model_type in self.experts_reached and 0 < len({*OF_EXPERTS} & {*targets}) < 3
+
     def targets_of(self, model_type: str, targets: list[str]) -> list[str]:
         """Return the targets that PEFT has of a class with experts where `targets` are given."""
         is_reached = model_type in self.experts_reached

@@ -57,7 +57,7 @@ class Adapted(nn.Module):
 
     def __init__(self, base: Any, run: RunConfig, method: Method, values: dict):
         super().__init__()
-        for name, parameter in base.named_parameters(recurse=False):
+        for name, parameter in vars(base)["_parameters"].items():  # a bias that is none, too
             self.register_parameter(name, parameter)
         for name, part in base.named_children():  # the frozen original of a copy
             self.add_module(name, part)
@@ -88,7 +88,7 @@ class Adapted(nn.Module):
         return self.compute(x)
 
     def _linear(self, x):
-        return F.linear(x, self.weight, getattr(self, "bias", None))
+        return F.linear(x, self.weight, self._parameters["bias"])
 
     def result(self, x):
         """Return the result of the base, of which PEFT copies that of some formats."""

@@ -351,6 +351,7 @@ OTHERWISE = REACHED | {
     "GraniteMoeSharedForCausalLM": {
         "num_local_experts": 4, "num_experts_per_tok": 2, "shared_intermediate_size": 56,
     },
+    "ModernBertDecoderForCausalLM": {},
     "MoshiForCausalLM": {"ffn_dim": 40, "head_dim": 8},
     "MptForCausalLM": {"d_model": 32, "n_layers": 2, "n_heads": 4},
     "OlmoHybridForCausalLM": {
@@ -420,6 +421,28 @@ def test_names_of_latent_attention_count_what_peft_adapts(tmp_path):
     assert not compared_with_peft(tmp_path, "DeepseekV2ForCausalLM", keys, names)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("targets", [["down_proj"], ["gate_proj", "up_proj", "q_proj"]])
+def test_one_stack_of_experts_has_no_setting(targets, tmp_path):
+    """PEFT adapts gate and up in one stack, down in another; nothing said that we do not."""
+    keys = OF_CLASSES | REACHED["Qwen3MoeForCausalLM"]
+    with pytest.raises(AssertionError):
+        compared_with_peft(tmp_path, "Qwen3MoeForCausalLM", keys, targets)
+    run = {"adapter": "lora", "adapter_targets": " ".join(targets), "implementation": "modelbudget"}
+    notes = mb.model(str(tmp_path)).predictions(["gradient_bytes"], run).notes
+    assert any("there is no setting here; allowed: all three, or none" in note for note in notes)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("saved", ["embed_tokens", "lm_head"])
+def test_what_is_saved_of_a_vocabulary_is_its_matrix_alone(saved, tmp_path):
+    """Copies of the positions, and of OPT's projections, were trained with it."""
+    keys = {"vocab_size": 32, "hidden_size": 32, "num_hidden_layers": 1, "ffn_dim": 40,
+            "word_embed_proj_dim": 16, "num_attention_heads": 4}  # fmt: skip
+    saved = {"modules_to_save": [saved]}
+    compared_with_peft(tmp_path, "OPTForCausalLM", keys, ["q_proj", "fc1"], saved)
+
+
 OF_OLDER_CLASSES = {
     "GPT2LMHeadModel": ["c_attn", "c_fc"],
     "OpenAIGPTLMHeadModel": ["c_attn", "c_fc"],
@@ -442,18 +465,21 @@ def test_names_of_older_classes_count_what_peft_adapts(kind, tmp_path):
     assert bool(settings) == ("q_proj" not in names)
 
 
-def compared_with_peft(folder, kind, keys, targets) -> dict:
+def compared_with_peft(folder, kind, keys, targets, of_config: dict | None = None) -> dict:
     """Compare trained parameters of a class; return the settings that an answer names."""
     made = getattr(transformers, kind).config_class(**keys)
     made.architectures = [kind]
     made.save_pretrained(folder)
     with torch.device("meta"):
         model = getattr(transformers, kind)(made)
-    adapted = peft.get_peft_model(model, peft.LoraConfig(target_modules=targets))
+    lora = peft.LoraConfig(target_modules=targets, **of_config or {})
+    adapted = peft.get_peft_model(model, lora)
     trained = sum(tensor.numel() for tensor in adapted.parameters() if tensor.requires_grad)
     given = targets if isinstance(targets, str) else " ".join(targets)
     ours = mb.model(str(folder))
     run = {"adapter": "lora", "adapter_targets": given, "implementation": "modelbudget"}
+    run |= {name: " ".join(modules) for name, modules in (of_config or {}).items()}
+    run |= {"dtype": "float32"}
     lines = " ".join(ours.predictions(["gradient_bytes"], run).notes)
     settings = dict(
         setting.split("=")

@@ -129,19 +129,24 @@ def test_peft_prints_as_many_parameters_of_mt0_large(tmp_path):
     assert answer["gradient_bytes"].total == 4 * 2_359_296
 
 
+BAMBA = SMALL | {
+    "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+}  # fmt: skip
 WHISPER = STACKS | {
     "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20, "bos_token_id": 1,
     "eos_token_id": 2,
 }  # fmt: skip
 OF_STEP = {"activation_bytes", "gradient_bytes", "optimizer_bytes", "peak_training_bytes"}
 TRACED = {
-    # Class: its config, and targets. Packed matrices, layers of speech, Conv1D, float32 layers.
+    # Class: its config, and targets. Packed matrices, layers of speech, Conv1D, float32 layers, and
+    # Bamba's code, which reads the bias of a layer that has none.
     "BertForMaskedLM": (SMALL, ["query", "value"]),
     "ModernBertForMaskedLM": (SMALL, "all-linear"),
     "T5ForConditionalGeneration": (T5, "all-linear"),
     "WhisperForConditionalGeneration": (WHISPER, QUERY_VALUE),
     "MambaForCausalLM": (MAMBA, ["in_proj", "x_proj", "dt_proj"]),
     "Gemma3nForCausalLM": (CLASSES["Gemma3nForCausalLM"][0], "all-linear"),
+    "BambaForCausalLM": (BAMBA, ["in_proj", "out_proj", "q_proj"]),
     "GPT2LMHeadModel": (DECODERS["GPT2LMHeadModel"], "all-linear"),
     "LlamaForCausalLM": (DECODERS["LlamaForCausalLM"], "all-linear"),
 }

@@ -499,16 +499,26 @@ def test_an_adapter_that_peft_writes_and_prints(tmp_path, capsys):
         {"target_modules": ["q_proj", "lm_head"], "trainable_token_indices": [1, 2, 5]},
         {"modules_to_save": ["embed_tokens", "lm_head"],
          "rank_pattern": {r"^model\.layers\.0\.self_attn\.q_proj": 7}},
+        {"modules_to_save": ["norm"], "bias": "lora_only"},
+        {"target_modules": ["q_proj", "embed_tokens"], "bias": "all"},
+        {"target_modules": ["q_proj", "lm_head"], "modules_to_save": ["lm_head"]},
+        {"target_modules": ["model.layers.0.self_attn.q_proj"], "layers_to_transform": 1},
+        {"target_modules": ["v_proj"], "lora_bias": True, "r": 8},
     ],
     ids=str,
 )  # fmt: skip
 def test_keys_that_change_what_an_adapter_is_around(keys, tmp_path):
-    """A file that PEFT saves has as many numbers; all but the last key of each left a rest."""
+    """A file that PEFT saves has as many numbers; all but the last key of each left a rest.
+
+    Only here: the bias of value, with as many numbers as the adapter's rank.
+    """
     from peft import LoraConfig, get_peft_model
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = LlamaConfig(vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
-                         num_attention_heads=4, num_key_value_heads=2)  # fmt: skip
+    config = LlamaConfig(
+        vocab_size=32, hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, attention_bias=True,
+    )  # fmt: skip
     config.architectures = ["LlamaForCausalLM"]
     config.save_pretrained(tmp_path)
     lora = LoraConfig(**{"r": 3, "target_modules": ["q_proj", "v_proj"]} | keys)

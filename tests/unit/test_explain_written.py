@@ -78,7 +78,9 @@ def test_an_adapter_that_peft_saves(tmp_path, rank, targets):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", ["Qwen3NextForCausalLM", "Qwen3MoeForCausalLM"])
-@pytest.mark.parametrize("targets", [["q_proj", "in_proj_qkvz", "out_proj"], "all-linear"])
+@pytest.mark.parametrize(
+    "targets", [["q_proj", "in_proj_qkvz", "out_proj"], "all-linear", ["down_proj"]]
+)
 def test_an_adapter_around_matrices_that_the_class_joins(tmp_path, kind, targets):
     """Names of these classes were not known, and of experts PEFT adapts whole stacks."""
     from peft import LoraConfig, get_peft_model
