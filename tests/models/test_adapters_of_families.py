@@ -131,6 +131,7 @@ def test_peft_prints_as_many_parameters_of_mt0_large(tmp_path):
 
 BAMBA = SMALL | {
     "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8,
+    "num_key_value_heads": 2,
 }  # fmt: skip
 WHISPER = STACKS | {
     "num_mel_bins": 8, "max_source_positions": 20, "max_target_positions": 20, "bos_token_id": 1,
@@ -146,7 +147,7 @@ TRACED = {
     "WhisperForConditionalGeneration": (WHISPER, QUERY_VALUE),
     "MambaForCausalLM": (MAMBA, ["in_proj", "x_proj", "dt_proj"]),
     "Gemma3nForCausalLM": (CLASSES["Gemma3nForCausalLM"][0], "all-linear"),
-    "BambaForCausalLM": (BAMBA, ["in_proj", "out_proj", "q_proj"]),
+    "BambaForCausalLM": (BAMBA, "all-linear"),
     "GPT2LMHeadModel": (DECODERS["GPT2LMHeadModel"], "all-linear"),
     "LlamaForCausalLM": (DECODERS["LlamaForCausalLM"], "all-linear"),
 }
