@@ -24,6 +24,7 @@ from modelbudget.catalogue.quantised_copies import TAKEN_FOR
 from modelbudget.common.byte_sizes import GIB
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
+from modelbudget.files.gguf_formats import OF_TOKENS
 from modelbudget.files.gguf_header import read_header
 from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
@@ -33,7 +34,6 @@ from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
 if TYPE_CHECKING:
     from modelbudget.api.gguf import GgufFile
 
-TOKENS = "token_embd.weight"
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""
 LARGE_DEVICE = 70 * GIB
@@ -376,10 +376,11 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     if n_experts > (most := 1 + max(with_experts, default=0)):
         raise ValueError(f"host_expert_layers = {n_experts}: allowed: at most {most}")
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
-    of_tokens = sum(t.n_bytes for t in tensors if has_head and t.name == TOKENS)
+    on_host = OF_TOKENS if has_head else OF_TOKENS[1:]
+    of_tokens = sum(tensor.n_bytes for tensor in tensors if tensor.name in on_host)
     n_bytes = sum(t.n_bytes for t in tensors if not _is_on_host(t.name, run)) - of_tokens
-    on_host = [f"{n:,} layers"] * (n > 0) + [f"experts of {n_experts:,} layers"] * (n_experts > 0)
-    note = f"of the file, {' and '.join(on_host)} on the host" if on_host else "of the file"
+    parts = [f"{n:,} layers"] * (n > 0) + [f"experts of {n_experts:,} layers"] * (n_experts > 0)
+    note = f"of the file, {' and '.join(parts)} on the host" if parts else "of the file"
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)

@@ -19,6 +19,8 @@ PATH = CONFIGS / "gguf.yaml"
 ANY, NOT, OF_FORMAT = "any", "not_", "own"
 """In rules: every format, every format outside of a group, and the type of the format."""
 FLOATS = ("F32", "F16", "BF16")
+OF_TOKENS = ("token_embd.weight", "per_layer_token_embd.weight")
+"""Tensors in which tokens are looked up; without a head, the first of them is also the head."""
 
 
 class BlockType(Strict):
@@ -57,7 +59,8 @@ class FileArchitecture(Strict):
 
     `formats`: those of its files whose types of tensors are known; all if empty. `divided`: names
     of several tensors that hold one matrix, with the fields that are their sizes.
-    `further_layers`: those of a file that predict further tokens. `is_read`: whether metadata and
+    `further_layers`: those of a file that predict further tokens. `also_with`: fields of a model
+    whose tensors a file has, too. `is_read`: whether metadata and
     tensors of a file say which model it is.
     """
 
@@ -68,6 +71,7 @@ class FileArchitecture(Strict):
     packed: dict[str, list[str]] = Field(default_factory=dict)
     divided: dict[str, dict[str, list[str]]] = Field(default_factory=dict)
     further_layers: int = 0
+    also_with: dict[str, int] = Field(default_factory=dict)
     is_read: bool = True
 
 
@@ -183,9 +187,9 @@ def _by_layer(tensor: str) -> tuple[int, str]:
 
 
 def _role(tensor: str, is_tied: bool) -> str:
-    if tensor == "output.weight" or (is_tied and tensor == "token_embd.weight"):
+    if tensor == "output.weight" or (is_tied and tensor in OF_TOKENS):
         return "output"
-    if tensor == "token_embd.weight":
+    if tensor in OF_TOKENS:
         return "token_embedding"
     return next((role for text, role in gguf_formats().roles if text in tensor), "other")
 

@@ -41,19 +41,26 @@ def tensors_of(a: Architecture, architecture: str) -> Tensors:
 
     Raises InputError for a part that has no name here.
     """
+    listed = gguf_formats().architectures[architecture]
+    tensors = _by_name(a, listed)
+    if listed.also_with:
+        tensors = _by_name(a.model_copy(update=listed.also_with), listed) | tensors
+    return _packed(_divided(tensors, a, listed), listed)
+
+
+def _by_name(a: Architecture, listed: FileArchitecture) -> Tensors:
     data = gguf_formats()
-    listed = data.architectures[architecture]
     names = data.names | listed.names
     tensors: Tensors = {}
     for component, layer, shape in _parameters(a):
         if component not in names:
-            raise InputError([f"{component} has no name in {architecture} files here"])
+            raise InputError([f"{component} has no name in these files of llama.cpp here"])
         prefix = "" if layer is None else f"blk.{layer}."
         tensor = f"{prefix}{names[component]}{data.endings.get(names[component], '.weight')}"
         if tensor in tensors:
             tensor = f"{prefix}{listed.biases.get(component, names[component])}.bias"
         tensors[tensor] = NamedTensor(component, shape)
-    return _packed(_divided(tensors, a, listed), listed)
+    return tensors
 
 
 def layer_of(name: str) -> int | None:
