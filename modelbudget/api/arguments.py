@@ -69,7 +69,7 @@ USUAL = {
     "quantities": TEXTS,
     "devices": whole_number(1, MOST_DEVICES),
     "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB, or None"),
-    "accelerators": NO_PATH_OR_PATH,
+    **dict.fromkeys(("accelerators", "mmproj"), NO_PATH_OR_PATH),
     "answer": Argument(
         lambda value: value is None or (type(value) is int and value > 0),
         "a number of tokens or None",

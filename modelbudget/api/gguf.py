@@ -95,7 +95,8 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     """Hold the tensors of a file against those of the model, by component. Raises InputError."""
     header = read_header(path)
     a: Any = model.architecture
-    named = tensors_of(a, header.metadata["general.architecture"])
+    names = {tensor.name for tensor in header.tensors}
+    named = tensors_of(a, header.metadata["general.architecture"], names)
     predicted: Counter[str] = Counter()
     for component, shape in named.values():
         predicted[component] += prod(shape)

@@ -138,13 +138,14 @@ class Model(ChosenModel):
         draft: str | None = None,
         gguf: str | None = None,
         imatrix: bool = False,
+        mmproj: str | Path | None = None,
     ) -> Serving:
         """Return how many requests of `length` tokens devices serve, with each term of memory.
 
         `accelerator` and `reserve` are those of `fit`. `draft`: a model that proposes tokens, or
         mtp: the model's own layers that do. The cache is in vLLM's pages unless `cache_layout` is
         set. `gguf`: the format of a file that llama.cpp serves, such as Q4_K_M, and whether it was
-        quantised with an importance matrix.
+        quantised with an importance matrix; `mmproj`: its file of what reads images.
         """
         from modelbudget.api.serving import serve
 
@@ -154,7 +155,7 @@ class Model(ChosenModel):
 
             file = gguf_file(self, gguf, imatrix)
         on = ChosenDevice(accelerator, devices, reserve, accelerators)
-        return serve(self, on, settings, draft, file)
+        return serve(self, on, settings, draft, file, mmproj)
 
     @checked(accelerator=NO_NAME_OR_NAME)
     def trainer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelbudget.api.chosen_device import ChosenDevice
@@ -26,6 +27,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import OF_TOKENS
 from modelbudget.files.gguf_header import read_header
+from modelbudget.files.gguf_model import ARCHITECTURE, WHOLE_KEYS
 from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""
+OF_IMAGES = "clip"
+"""The architecture of files for `--mmproj`."""
 LARGE_DEVICE = 70 * GIB
 """Memory from which on vLLM batches more tokens and requests, but on an A100."""
 OF_LARGE, OF_SMALL = (
@@ -177,6 +181,7 @@ def serve(
     settings: Settings,
     draft: str | None = None,
     file: GgufFile | None = None,
+    mmproj: str | Path | None = None,
 ) -> Serving:
     """Solve for the requests that devices serve; see `Model.serve`. Raises InputError."""
     if model.base.family.name() == WITHOUT_FORMULA:
@@ -197,6 +202,8 @@ def serve(
     fields = dict(OF_LLAMA) if is_llama else _settings_of_vllm(model, device)
     if model.base.released_weights and not is_file:
         fields["weights"] = model.base.released_weights
+    if any(WHOLE_KEYS in tensor.name for tensor in tensors or ()):
+        fields["mla_cache"] = "heads"
     fields |= chosen
     architecture, run = _run_of_engine(model, fields, on.devices)
     if architecture.reads_all_at_once:
@@ -208,6 +215,8 @@ def serve(
     others = [Term("reserve", margin.bytes, "read", margin.source)]
     if model.base.left_out and not is_file:
         others.insert(0, _left_out(model.base.left_out, run))
+    if mmproj is not None:
+        others.insert(0, _projector(Path(mmproj), run))
     of_host = [tensor.n_bytes for tensor in tensors or () if _is_on_host(tensor.name, run)]
     if of_host and device.platform != "mps":  # ggml-backend.cpp of llama.cpp: splits of a graph
         name, note = "a matrix of the host", "copied for a pass"
@@ -348,6 +357,20 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
     return Term("weights for images", n_bytes, "exact" if is_whole else "bounded", run.dtype, least)
 
 
+def _projector(path: Path, run: RunConfig) -> Term:
+    """Return the weights of llama.cpp's file of what reads images. Raises InputError."""
+    if run.cache_layout != OF_LLAMA["cache_layout"]:
+        raise InputError(
+            [f"`mmproj={path}`: of llama.cpp; allowed: with a .gguf file, or `gguf=FORMAT`"]
+        )
+    header = read_header(path)
+    if (architecture := header.metadata.get(ARCHITECTURE)) != OF_IMAGES:
+        read = f"{ARCHITECTURE} = {show(architecture)}"
+        raise InputError([f"{path}: {read}: reads no images; allowed: {OF_IMAGES}"])
+    n_bytes = sum(tensor.n_bytes for tensor in header.tensors)
+    return Term("what reads images", n_bytes, "exact", "of the file, without a pass over one")
+
+
 def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[Tensor] | None:
     """Return the tensors of a .gguf file: of the one that is the model, or that it would become.
 
@@ -369,18 +392,26 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     """
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
-    n, n_experts = run.host_layers, run.host_expert_layers
+    n, n_experts, pattern = run.host_layers, run.host_expert_layers, run.host_tensors
     with_experts = [layer_of(tensor.name) or 0 for tensor in tensors if EXPERTS.search(tensor.name)]
     if n_experts and not with_experts:
         raise ValueError(f"host_expert_layers = {n_experts}: the file has no experts; allowed: 0")
     if n_experts > (most := 1 + max(with_experts, default=0)):
         raise ValueError(f"host_expert_layers = {n_experts}: allowed: at most {most}")
+    if pattern and not any(re.search(pattern, tensor.name) for tensor in tensors):
+        raise ValueError(f"host_tensors = {pattern}: is in no name, such as {tensors[-1].name}")
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     on_host = OF_TOKENS if has_head else OF_TOKENS[1:]
     of_tokens = sum(tensor.n_bytes for tensor in tensors if tensor.name in on_host)
-    n_bytes = sum(t.n_bytes for t in tensors if not _is_on_host(t.name, run)) - of_tokens
-    parts = [f"{n:,} layers"] * (n > 0) + [f"experts of {n_experts:,} layers"] * (n_experts > 0)
-    note = f"of the file, {' and '.join(parts)} on the host" if parts else "of the file"
+    on_device = [tensor for tensor in tensors if not _is_on_host(tensor.name, run)]
+    n_bytes = sum(tensor.n_bytes for tensor in on_device if tensor.name not in on_host)
+    parts = {
+        f"{n:,} layers": n,
+        f"experts of {n_experts:,} layers": n_experts,
+        "named tensors": pattern,
+    }
+    names = " and ".join(name for name, is_there in parts.items() if is_there)
+    note = f"of the file, {names} on the host" if names else "of the file"
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)
@@ -390,10 +421,17 @@ def _is_on_host(name: str, run: RunConfig) -> bool:
     """Return whether a tensor of a .gguf file stays in the host's memory, but for tokens."""
     i = layer_of(name)
     of_experts = run.host_expert_layers if EXPERTS.search(name) else 0
-    return i is not None and i < max(run.host_layers, of_experts)
+    if i is not None and i < max(run.host_layers, of_experts):
+        return True
+    return bool(run.host_tensors) and re.search(run.host_tensors, name) is not None
 
 
 def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConfig) -> None:
+    is_llama = run.cache_layout == OF_LLAMA["cache_layout"]
+    if is_llama and run.attention_kernel == "math" and run.cache_dtype != "dtype":
+        needs = "llama.cpp has quantised values with flash attention alone"
+        allowed = "allowed: `attention_kernel=flash`, or `cache_dtype=dtype`"
+        raise InputError([f"{model.name}: cache_dtype = {run.cache_dtype}: {needs}; {allowed}"])
     of_run = run_constraints(type(architecture))
     of_places = (constraint for constraint in of_run if constraint.names <= OF_PLACES)
     if mistake := first_mistake(of_places, vars(architecture) | vars(run)):
@@ -401,6 +439,11 @@ def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConf
     if run.adapter != "none":
         raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
                           "adapter: none (served_adapters counts them)"])  # fmt: skip
+    try:
+        re.compile(run.host_tensors)
+    except re.error as error:
+        mistake = f"host_tensors = {run.host_tensors}: no pattern: {error}"
+        raise InputError([f"{model.name}: {mistake}"]) from None
     if run.weights == "unknown":
         notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
         why = next(notes, "weights = unknown: bytes are refused")

@@ -196,6 +196,8 @@ class ServedCache(Record):
     draft_head: Literal["none", "eagle3"] = "none"
     host_layers: Size = 0
     host_expert_layers: Size = 0
+    host_tensors: str = ""
+    mla_cache: Literal["latents", "heads"] = "latents"
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)
 

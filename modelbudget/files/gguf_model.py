@@ -17,6 +17,9 @@ EXPERTS, SELECTION = "n_expert", "exp_probs_b"
 OF_EXPERTS = {"d_ff": "d_expert"}
 """Field → what the number is of a class (Mixtral) whose layers have experts alone."""
 
+WHOLE_KEYS = "attn_kv_b"
+"""In names of files of before April 2025: keys and values of MLA in one matrix, which llama.cpp
+computes for all heads, and caches."""
 WIDTHS = {"d_head", "kv_lora_rank"}
 """Fields of heads whose width is not that of the states divided among them."""
 OF_HEADS = ("attention.key_length", "attention.head_count", "embedding_length")
@@ -76,6 +79,9 @@ def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str,
     for field, (tensor, axis) in gguf_formats().sizes.items():
         if field in keys and len(shape := shapes.get(tensor, ())) > axis:
             config[keys[field]] = shape[axis]
+    match metadata.get("attention.key_length"), metadata.get("rope.dimension_count"):
+        case [int(d_key), int(d_rope)] if f"blk.0.{WHOLE_KEYS}.weight" in shapes:
+            config[keys["d_nope"]] = d_key - d_rope
     match metadata.get("block_count"), metadata.get("nextn_predict_layers"):
         case [int(n_layer), int(further)]:
             config[keys["n_layer"]] = n_layer - further

@@ -1,7 +1,7 @@
 """Tensors of a model by their names in GGUF, from the program of a decoder, and back."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from modelbudget.architecture.base import Architecture
@@ -36,16 +36,17 @@ def architecture_of_class(class_name: str | None) -> str:
     raise InputError([f"{unnamed}; allowed: {classes}"])
 
 
-def tensors_of(a: Architecture, architecture: str) -> Tensors:
+def tensors_of(a: Architecture, architecture: str, of_file: Collection[str] = ()) -> Tensors:
     """Return the tensors of a model by their names in a file.
 
-    Raises InputError for a part that has no name here.
+    `of_file`: names of a file that may have a matrix whole that others have divided. Raises
+    InputError for a part that has no name here.
     """
     listed = gguf_formats().architectures[architecture]
     tensors = _by_name(a, listed)
     if listed.also_with:
         tensors = _by_name(a.model_copy(update=listed.also_with), listed) | tensors
-    return _packed(_divided(tensors, a, listed), listed)
+    return _packed(_divided(tensors, a, listed, of_file), listed)
 
 
 def _by_name(a: Architecture, listed: FileArchitecture) -> Tensors:
@@ -98,12 +99,14 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
         del model
 
 
-def _divided(tensors: Tensors, a: Architecture, architecture: FileArchitecture) -> Tensors:
+def _divided(
+    tensors: Tensors, a: Architecture, architecture: FileArchitecture, of_file: Collection[str]
+) -> Tensors:
     """Put several tensors in the place of a matrix that a file holds so."""
     divided: Tensors = {}
     for name, tensor in tensors.items():
         stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
-        parts = architecture.divided.get(stem, {})
+        parts = {} if name in of_file else architecture.divided.get(stem, {})
         for part, fields in parts.items():
             sizes = tuple(vars(a)[field] for field in fields)
             divided[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)

@@ -52,7 +52,7 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
         n_head = getattr(a, "n_head", 0)
         masks = Bounds(sum(least), sum(most))
         scores = Bounds(n_head * max(least, default=0), n_head * max(most, default=0))
-    parts = [*_mixers(a, scores, _states(caches, run)), *_mlps(a)]
+    parts = [*_mixers(a, run, scores, _states(caches, run)), *_mlps(a)]
     of_all_layers = getattr(a, "d_per_layer", 0) * a.n_layer  # Gemma 4's inputs of each layer
     masks = masks.plus(of_all_layers, 2 * of_all_layers)
     layer = masks.plus(*map(max, zip(*parts, strict=True)))
@@ -65,7 +65,7 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     )
 
 
-def _mixers(a: Any, scores: Bounds, states: int) -> Iterator[Bounds]:
+def _mixers(a: Any, run: RunConfig, scores: Bounds, states: int) -> Iterator[Bounds]:
     """Yield the numbers of a token in each kind of mixer. Raises ValueError."""
     mixers, d = vars(a).get("mixers", a.name()), a.d_model
     for name in {*mixers.split()}:
@@ -76,8 +76,9 @@ def _mixers(a: Any, scores: Bounds, states: int) -> Iterator[Bounds]:
             queries = 2 * query + gate
             least = queries + (2 * d if getattr(a, "position", "rotary") == "rotary" else d)
             yield scores.plus(least, queries + gate + 2 * keys + 7 * d)
-        elif name == "mla" and a.n_index_head:
-            raise ValueError("llama.cpp's of mla with an indexer")
+        elif name == "mla" and (a.n_index_head or run.mla_cache == "heads"):
+            how = "an indexer" if a.n_index_head else "keys of all heads"
+            raise ValueError(f"llama.cpp's of mla with {how}")
         elif name == "mla":
             query = a.n_head * (a.d_nope + a.d_rope)
             absorbed = 2 * a.n_head * (a.kv_lora_rank + a.d_rope)

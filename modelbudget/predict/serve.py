@@ -42,6 +42,8 @@ ENDLESS = 2**40
 """Upper bound of the search for a length; beyond it, the length is unlimited."""
 STATES_OF_SCANS = "d_state", "d_mamba_state", "d_scan_state"
 TOKENS_OF_CHUNK = 128
+OF_FILES = {"host_expert_layers": 0, "host_tensors": ""}
+"""Settings of what stays on the host of a file, with their values elsewhere."""
 NOT_KNOWN = "not known, requests are at most these"
 
 
@@ -221,8 +223,10 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     """Return the weights of a device, less those of layers on the host, and vLLM's RoPE table."""
     a, of_mtp = without_mtp(a), weight_bytes(a, run) if getattr(a, "n_mtp_layer", 0) else 0
     n_bytes, note = weight_bytes(a, run), ""
-    if n := run.host_expert_layers:
-        raise ValueError(f"host_expert_layers = {n}: known of a .gguf file alone; allowed: 0")
+    for name, none in OF_FILES.items():
+        if (value := getattr(run, name)) != none:
+            allowed = f"allowed: {none}" if none == 0 else "allowed: none"
+            raise ValueError(f"{name} = {value}: known of a .gguf file alone; {allowed}")
     if run.host_layers:
         n_bytes = weight_bytes(_without_layers(a, run), run)
         note = f"without {run.host_layers} layers on the host"

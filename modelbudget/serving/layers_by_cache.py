@@ -1,7 +1,7 @@
 """Layers grouped by what they keep: of each token, of a window of tokens, or a state."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
@@ -78,16 +78,20 @@ def layer_caches_of(
         if of_token:
             window = (far[name][0] - state) // of_token
             has_window = window < FAR
-            vectors = _vectors(a, of_token // bytes_of(run.dtype), has_window)
+            vectors = _vectors(a, of_token // bytes_of(run.dtype), has_window, run.mla_cache)
             in_chunks = has_window and getattr(a, "window_in_chunks", False)
             caches.append(LayerCache(name, n_layer, vectors, window * has_window, 0, in_chunks))
     return [*caches, *states]
 
 
-def _vectors(a: Architecture, numbers: int, has_window: bool) -> tuple[tuple[int, int, bool], ...]:
+def _vectors(
+    a: Any, numbers: int, has_window: bool, mla_cache: str
+) -> tuple[tuple[int, int, bool], ...]:
     """Divide the numbers that a layer keeps of a token into heads."""
     latent, rotary = getattr(a, "kv_lora_rank", 0), getattr(a, "d_rope", 0)
     if latent and numbers == latent + rotary:
+        if mla_cache == "heads":
+            return ((a.n_head, a.d_nope + rotary, False), (a.n_head, a.d_value, False))
         return ((1, latent, False), (1, rotary, True))
     width = getattr(a, "d_head", 0)
     width = width if has_window else getattr(a, "d_full_head", 0) or width

@@ -37,6 +37,7 @@ def written(path, keys: dict, types: dict[str, str], changed: dict[str, tuple] |
 
 def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[str, str]):
     """Write tensors of zeros with the metadata that llama.cpp's converter writes of a config."""
+    has_latents = "kv_lora_rank" in keys and not any("attn_kv_b" in name for name in shapes)
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name("Small Llama")
     writer.add_embedding_length(keys["hidden_size"])
@@ -47,7 +48,7 @@ def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[st
     writer.add_feed_forward_length(keys["intermediate_size"])
     writer.add_head_count(keys["num_attention_heads"])
     if "num_key_value_heads" in keys:
-        n_kv_head = 1 if "kv_lora_rank" in keys else keys["num_key_value_heads"]
+        n_kv_head = 1 if has_latents else keys["num_key_value_heads"]
         writer.add_head_count_kv(n_kv_head)
     if "head_dim" in keys:
         writer.add_key_length(keys["head_dim"])
@@ -71,15 +72,19 @@ def written_as(architecture: str, path, keys: dict, shapes: dict, types: dict[st
         writer.add_expert_shared_count(keys["n_shared_experts"])
         writer.add_expert_used_count(keys["num_experts_per_tok"])
         writer.add_leading_dense_block_count(keys["first_k_dense_replace"])
-    if "kv_lora_rank" in keys:  # conversion/deepseek.py: one head that reads the latent
+    if "kv_lora_rank" in keys:
         if keys["q_lora_rank"] is not None:
             writer.add_q_lora_rank(keys["q_lora_rank"])
         writer.add_kv_lora_rank(keys["kv_lora_rank"])
+        writer.add_rope_dimension_count(keys["qk_rope_head_dim"])
+    if has_latents:  # conversion/deepseek.py: one head that reads the latent
         writer.add_key_length(keys["kv_lora_rank"] + keys["qk_rope_head_dim"])
         writer.add_value_length(keys["kv_lora_rank"])
         writer.add_key_length_mla(keys["qk_nope_head_dim"] + keys["qk_rope_head_dim"])
         writer.add_value_length_mla(keys["v_head_dim"])
-        writer.add_rope_dimension_count(keys["qk_rope_head_dim"])
+    elif "kv_lora_rank" in keys:  # convert_hf_to_gguf.py before pull request 12801
+        writer.add_key_length(keys["qk_nope_head_dim"] + keys["qk_rope_head_dim"])
+        writer.add_value_length(keys["v_head_dim"])
     writer.add_context_length(512)
     writer.add_token_list([f"token {i}" for i in range(6000)])
     for name, shape in shapes.items():

@@ -17,12 +17,14 @@ from typer.testing import CliRunner
 import modelbudget as mb
 from modelbudget.api.command.app import app, main
 from modelbudget.api.gguf import gguf_file
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.files.gguf_formats import Quantised, gguf_formats, types_of
 from modelbudget.files.gguf_header import read_header
 from modelbudget.files.gguf_tensors import architecture_of_class, quantised, tensors_of
 from modelbudget.huggingface.offline import transformers
 from modelbudget.modules.initialise import uninitialised
+from modelbudget.predict.cache_bytes import terms_of_engine
 
 GOLDEN = ROOT / "tests" / "golden"
 
@@ -325,9 +327,7 @@ def test_gpt_oss_has_the_bytes_of_the_published_file():
         ("google/gemma-4-E2B-it", "Q8_0", False, None, 4.61),
     ],
 )
-def test_files_have_the_tensors_that_llama_cpp_printed(
-    name, format_name, imatrix, types, size
-):
+def test_files_have_the_tensors_that_llama_cpp_printed(name, format_name, imatrix, types, size):
     file = gguf_file(mb.model(name), format_name, imatrix)
     counts = Counter(tensor.dtype for tensor in file.tensors)
     assert types in (None, " ".join(f"{word}={counts[word]}" for word in sorted(counts)))
@@ -382,6 +382,29 @@ def test_a_layer_for_further_tokens_is_neither_counted_nor_loaded(tmp_path):
     assert (stored.differences, stored.left_out) == ((), 3)
     served = [mb.model(one).serve("rtx-4090", {"length": 64}) for one in (path, same)]
     assert served[0].of_device.terms[0] == served[1].of_device.terms[0]
+
+
+@pytest.mark.parametrize("kind", ["DeepseekV3ForCausalLM", "DeepseekV2ForCausalLM"])
+def test_old_files_of_deepseek_have_keys_and_values_in_one_matrix(kind, tmp_path):
+    """They were refused; llama.cpp caches keys and values of all heads of them.
+
+    `is_mla` in its src/models/deepseek2.cpp; issue 7118: of 163,840 tokens of DeepSeek V2 it asks
+    for 805,306,368,032 bytes, 32 of them for the buffer.
+    """
+    path, keys = tmp_path / "config.json", KEYS[kind]
+    model_type = getattr(transformers, kind).config_class.model_type
+    path.write_text(json.dumps({"architectures": [kind], "model_type": model_type} | keys))
+    named = tensors_of(mb.model(path).architecture, "deepseek2", ["blk.0.attn_kv_b.weight",
+                       "blk.1.attn_kv_b.weight"])  # fmt: skip
+    shapes = {name: tensor.shape for name, tensor in named.items()}
+    assert shapes["blk.1.attn_kv_b.weight"] == (4 * (8 + 12), 16)
+    model = mb.model(written_as("deepseek2", tmp_path / "old.gguf", keys, shapes, {}))
+    assert model.checkpoint().differences == ()
+    served = model.serve("l4", {"length": 300}).of_device
+    assert served.request_bytes == 2 * 512 * 4 * (8 + 4 + 12) * 2
+    run = RunConfig(length=163_840, dtype="float16", cache_layout="cells", mla_cache="heads")
+    terms = terms_of_engine(mb.model("deepseek-v2").architecture, run)
+    assert sum(term.total for term in terms.values()) == 805_306_368_000
 
 
 def test_what_a_file_has_in_addition_or_lacks_is_a_difference(tmp_path):

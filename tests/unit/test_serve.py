@@ -2,13 +2,14 @@
 
 import csv
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from helpers.config_files import LLAMA
-from helpers.gguf_files import KEYS_OF_FILE, written
+from helpers.gguf_files import KEYS_OF_FILE, written, written_as
 
 import modelbudget as mb
 from modelbudget.api.command.app import main
@@ -279,6 +280,51 @@ def test_experts_of_first_layers_stay_on_the_host():
                                ("qwen-3-0.6b", 6, "Q8_0", "the file has no experts")):  # fmt: skip
         with pytest.raises(InputError, match=f"host_expert_layers = {n}: {why}"):
             mb.model(name).serve("rtx-3060", {"host_expert_layers": n}, gguf=gguf)
+
+
+def test_tensors_with_a_pattern_in_their_name_stay_on_the_host():
+    """`--override-tensor PATTERN=CPU` by hand: layers 2 to 23 of gpt-oss 20B, and its head.
+
+    Patterns are searched in names (`ml.tensor_buft_overrides` in llama.cpp's llama-model.cpp); the
+    first may be those of `--n-cpu-moe`.
+    """
+    model, settings = mb.model("gpt-oss-20b"), {"length": 4096}
+    both = r"blk\.([2-9]|1.|2.)\.ffn_(gate|down)_exps|^output\.weight"
+    patterns = ["", r"\.ffn_(up|down|gate|gate_up)_(ch|)exps", both]
+    found = [model.serve("rtx-3060", settings | {"host_tensors": pattern}, gguf="MXFP4_MOE")
+             for pattern in patterns]  # fmt: skip
+    experts = model.serve("rtx-3060", settings | {"host_expert_layers": 24}, gguf="MXFP4_MOE")
+    assert terms(found[1]) == terms(experts)
+    of_layer = 32 * 2 * 2880 * (2880 * 17 // 32 + 4)
+    head = 201_088 * 2880 * 34 // 32
+    assert terms(found[0])["weights"] - terms(found[2])["weights"] == 22 * of_layer + head
+    assert terms(found[2])["a matrix of the host"] == head
+    for pattern, why in (("blk.99", "is in no name, such as "), ("blk.(1", "no pattern: missing")):
+        with pytest.raises(InputError, match=f"host_tensors = {re.escape(pattern)}: {why}"):
+            model.serve("rtx-3060", {"host_tensors": pattern}, gguf="MXFP4_MOE")
+    with pytest.raises(InputError, match=r"host_tensors = exps: known of a \.gguf file alone"):
+        model.serve("rtx-3060", {"host_tensors": "exps"})
+
+
+def test_what_reads_images_takes_the_bytes_of_its_file(tmp_path):
+    """llama.cpp's `--mmproj`, whose tensors are all on the device (`use_gpu` of its clip.cpp)."""
+    shapes = {"v.blk.0.attn_q.weight": (64, 32), "mm.0.bias": (10,)}
+    keys = KEYS_OF_FILE | {"tie_word_embeddings": True}
+    clip = written_as(
+        "clip", tmp_path / "mmproj.gguf", keys, shapes, {"v.blk.0.attn_q.weight": "F16"}
+    )
+    model = mb.model("gemma-3-4b")
+    without, with_file = (
+        model.serve("rtx-3060", gguf="Q4_K_M", mmproj=path) for path in (None, clip)
+    )
+    assert {*terms(with_file).items()} - {*terms(without).items()} == {
+        ("what reads images", 2 * 64 * 32 + 4 * 10)
+    }
+    wrong = written(tmp_path / "llama.gguf", keys, {})
+    for gguf, path, why in (("Q4_K_M", wrong, "'llama': reads no images; allowed: clip"),
+                            (None, clip, "of llama.cpp; allowed: with a .gguf")):  # fmt: skip
+        with pytest.raises(InputError, match=why):
+            model.serve("rtx-3060", gguf=gguf, mmproj=path)
 
 
 @pytest.mark.parametrize(
@@ -816,6 +862,8 @@ def test_the_command_answers_in_a_screen_and_as_data(monkeypatch, capsys):
         ("llama-3-8b", {"cache_dtype": "q4_0"}, 1, "llama.cpp's, and vLLM has no such"),
         ("llama-3-8b", {"cache_dtype": "int4-group"}, 1, "QuantizedCache, which no engine has"),
         ("llama-3-8b", {"cache_dtype": "fp8", "cache_layout": "cells"}, 1, "allowed: q8_0"),
+        ("llama-3-8b", {"cache_dtype": "q8_0", "cache_layout": "cells", "attention_kernel": "math"},
+         1, "q8_0: llama.cpp has quantised values with flash attention alone"),
         ("llama-3-8b", {"pipeline_parallel": 2, "pipeline_schedule": "gpipe"}, 1,
          "pipeline_parallel = 2: not known in serving; allowed: 1"),
         ("llama-3-8b", {"sequence_parallel": True}, 2,

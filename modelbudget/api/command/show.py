@@ -71,6 +71,9 @@ def run(
         str | None, "How many requests does it serve? h100-80gb, 24GB, …", "ACCELERATOR"
     ] = None,
     draft: Annotated[str | None, "With --serve: a draft model, mtp or eagle3.", "MODEL"] = None,
+    mmproj: Annotated[
+        str | None, "With --serve: llama.cpp's file of what reads images.", "FILE"
+    ] = None,
     of_trainer: TrainerOptions,
     of_room: RoomOptions,
     of_file: FileOptions,
@@ -85,6 +88,7 @@ def run(
     with_trainer = of_trainer._asdict()
     trainer = with_trainer.pop("trainer")
     of_device = {"reserve": of_room.reserve, "accelerators": of_room.accelerators}
+    of_engine = {"draft": draft, "mmproj": mmproj}
     if of_file.file is not None:
         is_shared = of_room.devices > 1
         _refuse_with(f"--file {of_file.file}", {**with_trainer, "trainer": trainer, "train": train,
@@ -94,7 +98,7 @@ def run(
             raise InputError([f"--file gguf: no --format; allowed: {formats}"])
         serve, fit = serve or fit, None  # one request fits or not
         if serve is None:
-            _refuse_with(f"--file {of_file.file}", {"draft": draft, **of_device})
+            _refuse_with(f"--file {of_file.file}", {**of_engine, **of_device})
             model = model_with(name, settings, {})
             return gguf_table.show(model, of_file.format, of_file.imatrix, printed)
     elif of_file != FileOptions():
@@ -104,8 +108,8 @@ def run(
     if serve is not None:
         excluded = {"fit": fit, "train": train, "trainer": trainer, **with_trainer}
         _refuse_with(f"--serve {serve}", excluded)
-        return _serve(name, settings, serve, draft, of_room, of_file, printed)
-    _refuse_alone("engine", "serve", {"draft": draft})
+        return _serve(name, settings, serve, of_engine, of_room, of_file, printed)
+    _refuse_alone("engine", "serve", of_engine)
     if trainer is not None:
         from modelbudget.api.command import trainer_table
         from modelbudget.api.command.notes_of_fit import other_than_cuda
@@ -128,7 +132,7 @@ def run(
 
 
 def _serve(
-    name: str, settings: dict[str, Any], accelerator: str, draft: str | None,
+    name: str, settings: dict[str, Any], accelerator: str, of_engine: dict[str, Any],
     of_room: RoomOptions, of_file: FileOptions, printed: options.Output,
 ) -> None:  # fmt: skip
     # Imported here, since it brings the parts of all models.
@@ -141,8 +145,8 @@ def _serve(
     def served(change: "ServingChange") -> "Serving":
         return model.serve(
             accelerator, {**settings, **change.settings}, change.devices or of_room.devices,
-            of_room.reserve, of_room.accelerators, draft, change.gguf or of_file.format,
-            of_file.imatrix,
+            of_room.reserve, of_room.accelerators, gguf=change.gguf or of_file.format,
+            imatrix=of_file.imatrix, **of_engine,
         )  # fmt: skip
 
     serve_table.show(served(serve_changes.ServingChange()), printed, served)
