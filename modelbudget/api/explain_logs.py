@@ -48,7 +48,9 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
         printed = log.settings.get("model")
         named = f", {printed} is not in `modelbudget models`" if printed else ""
         context.ask(f"`model=NAME`: a published model or a config.json{named}")
-    lines = tuple(dict.fromkeys(_lines(context)))  # tools print some twice
+    lines: dict[Line, Line] = {}
+    for line in _lines(context):  # tools print some twice, in several processes too
+        lines.setdefault(line._replace(place=0), line)
     about = context.model.label if context.model else "no model"
     title = f"{', '.join(log.tools)}; {about}"
     if context.pair and (n := context.pair[1].tensor_parallel * context.pair[1].data_parallel) > 1:
@@ -56,7 +58,9 @@ def of_log(path: Path, model: str | None, chosen: dict[str, Any]) -> Explained:
     capacity = next((of.text for of in log.numbers if of.quantity == "capacity"), None)
     name = context.model.name if context.model else "MODEL"
     fits = f"what fits: modelbudget {name} --fit {capacity}GiB --batch N --length N"
-    return Explained(path, title, lines, tuple(context.asked), fits if capacity else "")
+    return Explained(
+        path, title, tuple(lines.values()), tuple(context.asked), fits if capacity else ""
+    )
 
 
 def _lines(context: LogContext) -> Iterator[Line]:

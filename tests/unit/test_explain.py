@@ -38,12 +38,15 @@ LOGS = {
         "llama-3.1-70b", {"weights": "int8-channel", "n_ctx": 131072},
         "weights: bounded; blocks: read; concurrency: exact",
     ),
-    "LMCache issue 1739": (
-        ENGINE.format("Qwen/Qwen3-14B", 32768, 1) + "Available KV cache memory: 6.51 GiB\n"
-        "GPU KV cache size: 42,656 tokens\n"
-        "Maximum concurrency for 32,768 tokens per request: 1.30x\n",
-        None, {}, "cache, 2,666 blocks: exact; tokens: exact; concurrency: exact",
-    ),
+    **{
+        f"LMCache issue 1739, printed by {n} processes: was there {n} times": (
+            ENGINE.format("Qwen/Qwen3-14B", 32768, 1) + n * "Available KV cache memory: 6.51 GiB\n"
+            + "GPU KV cache size: 42,656 tokens\n"
+            "Maximum concurrency for 32,768 tokens per request: 1.30x\n",
+            None, {}, "cache, 2,666 blocks: exact; tokens: exact; concurrency: exact",
+        )
+        for n in (1, 2)
+    },
     "vLLM pull request 13596, which names no model": (
         "# GPU blocks: 127626, # CPU blocks: 0\nGPU KV cache size: 2,042,016 tokens\n"
         "Maximum concurrency for 2,048 tokens per request: 997.08x\n",
