@@ -7,11 +7,12 @@ from typing import NamedTuple
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
+from modelbudget.common.expressions import Expression
 from modelbudget.files.gguf_formats import FileArchitecture, Quantised, gguf_formats
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape, running_on
 
-HEADS_BY_LAYER = ("mamba2", "short_convolution")
+HEADS_BY_LAYER = ("mamba2", "short_convolution", "kimi_delta")
 """First mixers of models whose files have heads by layer: rules read those of the first, none."""
 
 
@@ -108,7 +109,7 @@ def _divided(
         stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
         parts = {} if name in of_file else architecture.divided.get(stem, {})
         for part, fields in parts.items():
-            sizes = tuple(vars(a)[field] for field in fields)
+            sizes = tuple(Expression(field)(vars(a)) for field in fields)
             divided[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)
         if not parts:
             divided[name] = tensor

@@ -142,10 +142,11 @@ OF_SHARED = {
     "n_routed_experts": 4, "moe_intermediate_size": 32, "num_experts_per_tok": 2,
     "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
 }  # fmt: skip
-MLA = SIZES | OF_SHARED | {
+OF_LATENTS = {
     "num_key_value_heads": 4, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4,
     "v_head_dim": 12,
 }  # fmt: skip
+MLA = SIZES | OF_SHARED | OF_LATENTS
 HYBRID = {
     "head_dim": 32, "num_hidden_layers": 4, "linear_num_key_heads": 2,
     "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
@@ -198,6 +199,11 @@ KEYS = {
         "num_dense_layers": 2, "num_experts": 4, "num_experts_per_tok": 2,
         "moe_intermediate_size": 32},
     "SmolLM3ForCausalLM": SIZES | {"pad_token_id": 0},
+    "KimiLinearForCausalLM": SIZES | OF_LATENTS | {
+        "num_hidden_layers": 4, "linear_num_heads": 4, "linear_head_dim": 16, "pad_token_id": 0,
+        "num_experts": 4, "num_experts_per_token": 2, "num_shared_experts": 1,
+        "moe_intermediate_size": 32,
+        "layer_types": [*3 * ["linear_attention"], "full_attention"]},
 }  # fmt: skip
 CLASSES = [
     (name, kind, {}) for name, one in gguf_formats().architectures.items() for kind in one.classes
@@ -262,6 +268,13 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
             continue
         if "conv" in name and len(shape) == 3:  # squeezed
             shape = shape[::2]
+        if kind == "KimiLinearForCausalLM":  # as in its files, with a convolution of each
+            name, shape = name.replace("forget_gate.", ""), tuple(n for n in shape if n > 1)
+            if "conv1d" in name:
+                of_each = dict.fromkeys("qkv", (shape[0] // 3, shape[1]))
+                layer = f"blk.{name.split('.')[2]}."
+                theirs |= {f"{layer}ssm_conv1d_{i}.weight": size for i, size in of_each.items()}
+                continue
         if "shared_mlp.input_linear" in name:  # divided
             for part in ("gate", "up"):
                 theirs[f"blk.{name.split('.')[2]}.ffn_{part}_shexp.weight"] = (40, shape[1])
@@ -325,6 +338,9 @@ def test_gpt_oss_has_the_bytes_of_the_published_file():
         ("google/gemma-4-E4B-it", "Q4_K_M", False, None, 5_319_465_128 - 4 * (256 + 42)),
         ("google/gemma-4-E2B-it", "Q4_K_M", False, None, 3.18),
         ("google/gemma-4-E2B-it", "Q8_0", False, None, 4.61),
+        # ggml-org/llama.cpp pull request 17592, and a log of llama-bench
+        ("kimi-linear-48b-a3b", "Q2_K", False, None, 16.78),
+        ("kimi-linear-48b-a3b", "MXFP4_MOE", False, None, 25.33),
     ],
 )
 def test_files_have_the_tensors_that_llama_cpp_printed(name, format_name, imatrix, types, size):
