@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -192,13 +193,17 @@ def served(
         name = f"tokens of {run.data_parallel} replicas"
         more.insert(0, Term(name, of_replicas, "bounded", "gathered for experts", 0))
     without_pass = usable - sum(term.n_bytes for term in (*terms, *more))
-    forward = _forward(without_mtp(a), run)
+    has_source = getattr(a, "n_encoder_layer", 0)
 
     def forward_of(n: int, length: int) -> Term:
         """Return the forward pass of `n` requests of a length, on which llama.cpp's depends."""
-        if run.cache_layout != "cells":
-            return forward
-        return compute_buffer(a, run.model_copy(update={"batch": n, "length": length}))
+        if run.cache_layout == "cells":
+            return compute_buffer(a, run.model_copy(update={"batch": n, "length": length}))
+        return forward_of_source(min(length, run.batched_tokens) if has_source else 1)
+
+    @functools.cache
+    def forward_of_source(length: int) -> Term:
+        return _forward(without_mtp(a), run.model_copy(update={"length": length}))
 
     def left_for(n: int, length: int) -> int:
         return max(without_pass - forward_of(n, length).n_bytes, 0)
@@ -313,8 +318,6 @@ def _check_context(a: Any, run: RunConfig) -> None:
 
 
 def _forward(a: Architecture, run: RunConfig) -> Term:
-    if run.cache_layout == "cells":
-        return compute_buffer(a, run)
     name, of_samples = f"forward pass of {run.batched_tokens:,} tokens", sampling_bytes(a, run)
     try:
         least, most = forward_bytes(a, run)
@@ -361,9 +364,8 @@ class _Room:
 
     def shared_bytes(self, length: int) -> int:
         """Return the bytes of the blocks of a prefix that all requests of a length share."""
-        prefix = min(self.run.shared_prefix, length)
-        if not prefix:
-            return 0
+        if not (prefix := min(self.run.shared_prefix, length - 1)):
+            return 0  # the last token is computed again (`get_computed_blocks` of vLLM)
         if self.pages is None:
             raise ValueError("shared_prefix: needs cache_layout: paged")
         if any(group.of_source for group in self.pages.groups):
