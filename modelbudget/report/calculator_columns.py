@@ -1,7 +1,6 @@
 """Nodes of the quantities of the calculator as columns of small numbers, which compress well."""
 
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -13,20 +12,17 @@ FAR = 128
 
 
 def in_columns(runs: Mapping[str, Mapping[str, Sequence[int]]]) -> list:
-    """Return columns of the quantities of runs, the row of each, and their names.
+    """Return columns of the quantities of runs, and the names of the runs.
 
-    Equal runs have one row. A quantity has two columns, for budgets and for the nodes of whether
-    its formula holds: each number less the one before, null where a run has none.
+    A quantity has two columns, for budgets and for the nodes of whether its formula holds: each
+    number less the one before, null where a run has none.
     """
-    rows: dict[str, int] = {}
-    place = [rows.setdefault(json.dumps(run, sort_keys=True), len(rows)) for run in runs.values()]
-    quantities = [json.loads(row) for row in rows]
     columns = {
-        name: [_steps([row[name][k] if name in row else None for row in quantities])
+        name: [_steps(run[name][k] if name in run else None for run in runs.values())
                for k in (0, 1)]
-        for name in dict.fromkeys(name for row in quantities for name in row)
+        for name in dict.fromkeys(name for run in runs.values() for name in run)
     }  # fmt: skip
-    return [columns, place, list(runs)]
+    return [columns, list(runs)]
 
 
 def as_steps(budgets: Iterable[tuple]) -> dict[str, list]:

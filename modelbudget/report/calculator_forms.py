@@ -249,7 +249,7 @@ def formulas(
     names += [name for _, *parts in collected.budgets for name, _ in parts]
     components = sorted(dict.fromkeys(names), key=sort_key)
     return {
-        "forms": forms,
+        "forms": {key: [form[key] for form in forms] for key in forms[0]},
         "graph": collected.graph.data(),
         "budgets": as_steps(collected.budgets),
         "groups": [(name, variable_of_group(group_of(name))) for name in components],

@@ -2,17 +2,12 @@
 
 import json
 import zlib
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 _SAFE = {code: code + 256 for code in map(ord, "\0\r<")}
 """Characters that HTML would read as others, and what stands for them in the page."""
-
-SHORTEST = 60
-"""Characters of JSON of the shortest part that is written once."""
 
 
 def packed(data, default: Callable | None = None) -> str:
@@ -20,46 +15,10 @@ def packed(data, default: Callable | None = None) -> str:
 
     `default` returns what stands for data that JSON does not have.
     """
-    return packed_bytes(_json(shared(json.loads(_json(data, default)))).encode())
-
-
-def _json(data, default: Callable | None = None) -> str:
-    return json.dumps(
+    text = json.dumps(
         data, ensure_ascii=False, separators=(",", ":"), sort_keys=True, default=default
     )
-
-
-def shared(data) -> tuple[list, Any]:
-    """Return objects and lists that are in the data more than once, and the data with references.
-
-    A reference `{"=": i}` stands for the i-th of these parts, which have references to those before
-    them. zlib alone finds what repeats within 32 KB: specs of charts take 30 % more without this.
-    """
-    occurrences, places, parts = Counter[str](), dict[str, int](), []
-
-    def count(node) -> None:
-        text = _json(node) if isinstance(node, dict | list) else ""
-        if len(text) >= SHORTEST:
-            occurrences[text] += 1
-            if occurrences[text] == 1:
-                for inner in node.values() if isinstance(node, dict) else node:
-                    count(inner)
-
-    def written(node):
-        if not isinstance(node, dict | list):
-            return node
-        is_list = isinstance(node, list)
-        whole = list(map(written, node)) if is_list else {k: written(v) for k, v in node.items()}
-        text = _json(node)
-        if occurrences[text] < 2:
-            return whole
-        if text not in places:
-            places[text] = len(parts)
-            parts.append(whole)
-        return {"=": places[text]}
-
-    count(data)
-    return parts, written(data)
+    return packed_bytes(text.encode())
 
 
 def packed_bytes(content: bytes) -> str:

@@ -36,7 +36,7 @@ def lines_of(models: pl.DataFrame, phases: Mapping[str, str] = ONE) -> tuple[alt
     )
     scale = alt.Scale(domain=lines, paddingInner=0.12, paddingOuter=0)
     axis = None if phases == ONE else named
-    return alt.Y("line:N", sort=lines, title=None, scale=scale, axis=axis), ROW * len(lines)
+    return alt.Y("line:N", title=None, scale=scale, axis=axis), ROW * len(lines)
 
 
 def line(phase: str | pl.Expr = "") -> pl.Expr:

@@ -7,26 +7,27 @@
   const pause = () => new Promise((done) => setTimeout(done)); // no task that blocks a phone
   const data = await unpack("calculator");
   await pause();
-  const nodes = await unpackBytes("nodes");
+  const nodes = new Uint8Array(await unpacked("nodes").arrayBuffer());
   await pause();
 
-  // Budgets and runs as calculator_columns.py writes them: nodes as steps, equal runs once.
+  // Budgets and runs as calculator_columns.py writes them: nodes as steps.
   let total = 0;
   const budgetNodes = data.budgets.rows.map(([index, first, ...steps]) => {
     total += first;
     let node = total;
     return [total, ...steps.map((step, i) => [data.budgets.components[index][i], (node += step)])];
   });
-  function unfolded([columns, rows, names]) {
-    const runs = rows.map(() => ({}));
-    for (const [name, [budgets, holds]] of Object.entries(columns)) {
+  function unfolded([columns, names]) {
+    const runs = Object.fromEntries(names.map((name) => [name, {}]));
+    for (const [quantity, [budgets, holds]] of Object.entries(columns)) {
       let [budget, node] = [0, 0];
-      budgets.forEach((step, i) => {
-        if (step !== null) runs[i][name] = [(budget += step), (node += holds[i])];
+      names.forEach((name, i) => {
+        if (budgets[i] !== null) runs[name][quantity] = [(budget += budgets[i]), (node += holds[i])];
       });
     }
-    return Object.fromEntries(rows.map((row, i) => [names[i], runs[row]]));
+    return runs;
   }
+  data.forms = rowsOf(data.forms);
   for (const form of data.forms) {
     form.runs = unfolded(form.runs);
     for (const name of Object.keys(form.classes)) form.classes[name] = unfolded(form.classes[name]);

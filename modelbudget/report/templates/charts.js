@@ -5,13 +5,10 @@ const charts = (() => {
   const NARROW = 560; // pixels: below this width, panels and legend entries are stacked
   let unpacking;
   let drawings = Promise.resolve(); // one after another
-  const data = () => (unpacking ??= unpack("charts").then(withRows));
+  const data = () => (unpacking ??= unpack("charts").then(({ datasets, ...others }) => (
+    { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, columns]) => [name, rowsOf(columns)])) }
+  )));
   const places = [...document.querySelectorAll("[data-chart]")];
-  // Rows of each dataset, of which the page has the columns.
-  function withRows({ datasets, ...others }) {
-    const rows = (columns) => (Object.values(columns)[0] ?? []).map((_, i) => Object.fromEntries(Object.entries(columns).map(([field, column]) => [field, column[i]])));
-    return { ...others, datasets: Object.fromEntries(Object.entries(datasets).map(([name, columns]) => [name, rows(columns)])) };
-  }
 
   // Vega's spec at a width, of which the build compiled one: with panels in fewer columns, if it is narrow.
   function fitted({ specs, datasets }, name, width, excess) {

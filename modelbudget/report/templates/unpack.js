@@ -21,24 +21,13 @@ async function runPacked(name) {
   script.remove(); // it has run
 }
 
-async function unpack(name) {
-  const [parts, data] = await unpacked(name).json();
-  parts.forEach((part, i) => (parts[i] = whole(part, parts)));
-  return whole(data, parts);
-}
-
-// With the parts that repeat in place of references to them.
-function whole(node, parts) {
-  if (node === null || typeof node !== "object") return node;
-  if (Array.isArray(node)) return node.map((one) => whole(one, parts));
-  if ("=" in node) return parts[node["="]];
-  return Object.fromEntries(Object.entries(node).map(([key, value]) => [key, whole(value, parts)]));
-}
-
-const unpackBytes = async (name) => new Uint8Array(await unpacked(name).arrayBuffer());
+const unpack = (name) => unpacked(name).json();
 
 function unpacked(name) {
   const { textContent } = document.querySelector(`script[data-packed="${name}"]`);
   const plain = new Blob([bytesOf(textContent)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Response(plain);
 }
+
+// Rows of a table, of which the page has the columns.
+const rowsOf = (columns) => (Object.values(columns)[0] ?? []).map((_, i) => Object.fromEntries(Object.entries(columns).map(([name, column]) => [name, column[i]])));
