@@ -1,5 +1,6 @@
 """Chart specs in the page: each dataset once, colours as CSS variables, titles as HTML."""
 
+import json
 from collections.abc import Mapping
 
 import vl_convert
@@ -33,9 +34,11 @@ class Charts:
         title, datasets = spec.pop("title"), spec.pop("datasets")
         spec.pop("$schema")
         spec["config"] = spec["config"] | {"background": "transparent", "padding": _PADDING}
-        names = {digest: self._dataset(digest, rows) for digest, rows in datasets.items()}
-        spec["usermeta"] = spec["usermeta"] | {"datasets": list(names.values())}
-        self.specs[identifier] = _of_the_page(spec, names)
+        # A digest would take more bytes than a short name.
+        names = {of: self._names.setdefault(of, f"d{len(self._names)}") for of in datasets}
+        self._datasets |= {names[of]: _columns(rows) for of, rows in datasets.items()}
+        spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
+        self.specs[identifier] = _renamed(spec, VARIABLES | names)
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
         whose_text = f"Of {whose}." if whose and "module" not in more else ""
         return {
@@ -54,13 +57,10 @@ class Charts:
         specs = {name: (spec, compiled[name]) for name, spec in self.specs.items()}
         return {"specs": specs, "datasets": self._datasets}
 
-    def _dataset(self, digest: str, rows: list[dict]) -> str:
-        """Add a dataset that is not there yet, and return its short name."""
-        if digest not in self._names:
-            name = self._names[digest] = f"d{len(self._names)}"
-            fields = rows[0] if rows else ()
-            self._datasets[name] = {of: [_rounded(row[of]) for row in rows] for of in fields}
-        return self._names[digest]
+
+def _columns(rows: list[dict]) -> dict[str, list]:
+    """Return the columns of a dataset, whose rows have the same fields."""
+    return {field: [_rounded(row[field]) for row in rows] for field in (rows[0] if rows else ())}
 
 
 def _rounded(value):
@@ -68,13 +68,12 @@ def _rounded(value):
     return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
-def _of_the_page(node, names: Mapping[str, str]):
-    """Replace names of datasets, and the colours of the light palette by CSS variables."""
-    if isinstance(node, dict):
-        return {key: _of_the_page(value, names) for key, value in node.items()}
-    if isinstance(node, list):
-        return [_of_the_page(value, names) for value in node]
-    return names.get(node, VARIABLES.get(node, node)) if isinstance(node, str) else node
+def _renamed(spec: dict, names: Mapping[str, str]) -> dict:
+    """Replace texts of a spec: names of datasets, and the colours of the light palette."""
+    text = json.dumps(spec)
+    for name, shorter in names.items():
+        text = text.replace(f'"{name}"', f'"{shorter}"')
+    return json.loads(text)
 
 
 def palette_css() -> str:
