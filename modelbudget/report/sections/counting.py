@@ -47,7 +47,7 @@ def _contents(page: Page) -> dict | None:
     return parts | {
         "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
-        "studies": [(rows, _tally(rows)) for rows in _by_ladder(printed)],
+        "studies": [{"rows": rows, "tally": _tally(rows)} for rows in _by_ladder(printed)],
         "no_counts": _no_counts(printed),
         "DIFFERS": DIFFERS,
         "NO_COUNT": NO_COUNT,
