@@ -101,28 +101,24 @@ function configReader({ config: shared, defaults }) {
   function mixersOf(one, values, mistakes) {
     if (!one.mixers) return {};
     const known = { ...shared.layer_types, ...one.layer_types };
-    const hasWindows = values.sliding_window ?? (values.sliding_window === null ? 0 : 1);
-    let words = hasWindows ? shortest(one.mixers.split(" ").slice(0, values.num_hidden_layers || undefined)) : ["attention"];
+    const { sliding_window: hasWindows = 1 } = values;
+    const types = [...(values.layer_types ?? [])];
     const rotated = rotatedLayers(one, values);
-    if (rotated.length) words = shortest(rotated.map((hasRope) => one.rope_layers[hasRope]));
-    if (one.attention_where !== undefined && hasWindows) words = shortest(layersWhere(one.attention_where, values).map((holds) => (holds ? known.full_attention : one.mixers)));
-    const ofOnePart = Object.keys(one.layer_mlps).length > 0;
-    const types = ofOnePart ? [...(values.layer_types ?? [])] : values.layer_types;
-    for (const [key, other] of Object.entries(one.attention_at)) {
-      if (types?.length || !Array.isArray(values[key])) continue;
-      words = shortest(ofLayers(values, (i) => (values[key].includes(i + one.attention_counts_from) ? known.full_attention : other)));
-    }
-    if (types?.length) {
+    const numbered = Object.entries(one.attention_at).find(([key]) => Array.isArray(values[key]));
+    let words = hasWindows ? one.mixers.split(" ").slice(0, values.num_hidden_layers || undefined) : ["attention"];
+    if (types.length > 0) {
       for (const type of types) if (!(type in known)) mistakes.push(`layer_types: ${json(type)}: not supported (allowed: ${Object.keys(known).join(", ")})`);
-      if (ofOnePart) {
+      if (Object.keys(one.layer_mlps).length > 0) {
         const repeated = shortest(types);
         return { mixers: repeated.map((type) => known[type]).join(" "), mlps: repeated.map((type) => one.layer_mlps[type]).join(" "), n_layer: types.length };
       }
-      const mixers = types.map((type) => known[type]);
-      if (mixers.some((mixer, i) => rotated[i] === 0 && mixer !== "attention")) mistakes.push("no_rope_layers: 0 in a layer without full_attention: not supported");
-      words = shortest(mixers.map((mixer, i) => (rotated[i] === 0 && mixer === "attention" ? "nope_attention" : mixer)));
-      if (!hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
-    }
+      if (types.some((type, i) => rotated[i] === 0 && known[type] !== "attention")) mistakes.push("no_rope_layers: 0 in a layer without full_attention: not supported");
+      words = types.map((type, i) => (rotated[i] === 0 && known[type] === "attention" ? "nope_attention" : known[type]));
+    } else if (numbered) words = ofLayers(values, (i) => (values[numbered[0]].includes(i + one.attention_counts_from) ? known.full_attention : numbered[1]));
+    else if (one.attention_where !== undefined && hasWindows) words = layersWhere(one.attention_where, values).map((holds) => (holds ? known.full_attention : one.mixers));
+    else if (rotated.length > 0) words = rotated.map((hasRope) => one.rope_layers[hasRope]);
+    words = shortest(words);
+    if (types.length > 0 && !hasWindows) words = words.map((word) => (word === "nope_attention" ? "attention" : word)); // then full attention has RoPE
     if (words.every((word) => word === "attention")) return {};
     const hidden = words.includes("sliding_attention") ? fieldsOf("window", "sliding_window", values.sliding_window ?? null, mistakes) : {};
     if (hidden.window === 1) mistakes.push("sliding_window = 1: not supported (allowed: 2 or more)");
