@@ -45,7 +45,8 @@
 
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [placeOf(link.hash), link]));
   const sections = [...links.keys()];
-  let current, waiting;
+  const inside = new Set(); // what is at a third of the window: a section, perhaps of the appendix
+  let current;
 
   // Only the contents scroll: the page must not.
   function follow(link) {
@@ -54,20 +55,14 @@
     if (inner.top < outer.top || inner.bottom > outer.bottom) nav.scrollTop += inner.top - outer.top - outer.height / 2;
   }
 
-  function mark() {
-    waiting = false;
-    const passed = sections.filter((one) => one.getBoundingClientRect().top < innerHeight / 3);
-    const last = passed.at(-1);
+  const observer = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) inside[isIntersecting ? "add" : "delete"](target);
+    const last = sections.findLast((one) => inside.has(one)) ?? current; // between two, what was there
     if (last === current) return;
     links.get(current)?.removeAttribute("aria-current");
-    links.get(last)?.setAttribute("aria-current", "true");
-    if (last) follow(links.get(last));
+    links.get(last).setAttribute("aria-current", "true");
+    follow(links.get(last));
     current = last;
-  }
-
-  window.addEventListener("scroll", () => {
-    if (!waiting) requestAnimationFrame(mark);
-    waiting = true;
-  }, { passive: true });
-  requestAnimationFrame(mark); // not in the task that parses the page: it needs the layout
+  }, { rootMargin: "-33% 0px -67%" });
+  sections.forEach((section) => observer.observe(section));
 }
