@@ -16,7 +16,7 @@ const charts = (() => {
     const copy = structuredClone(compiled);
     const { columns, gap, margin } = lite.usermeta;
     copy.legends = copy.legends?.filter(({ fill }) => !fill); // the page has the colours
-    if (width < NARROW) stackLegends(copy);
+    if (width < NARROW) for (const legend of copy.legends ?? []) legend.columns = 1;
     const inRow = lite.concat && width >= NARROW ? columns : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
     if (copy.layout) copy.layout.columns = inRow;
@@ -30,11 +30,6 @@ const charts = (() => {
   function filled(spec, datasets) {
     for (const one of spec.data) if (datasets[one.name]) one.values = datasets[one.name].map((row) => ({ ...row }));
     return spec;
-  }
-
-  function stackLegends(node) {
-    for (const legend of node?.legends ?? []) legend.columns = 1;
-    if (node && typeof node === "object") Object.values(node).forEach(stackLegends);
   }
 
   async function draw(place) {

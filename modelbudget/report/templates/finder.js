@@ -2,8 +2,7 @@
 for (const table of document.querySelectorAll("table[data-sortable]")) story.near(table).then(() => {
   const form = table.closest("section").querySelector("form.finder");
   const [search, choice, output] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
-  const groups = [...table.tBodies];
-  const rows = groups.flatMap((group) =>
+  const rows = [...table.tBodies].flatMap((group) =>
     [...group.querySelectorAll("tr[data-status]")].map((row) => ({
       row,
       group,
@@ -23,10 +22,6 @@ for (const table of document.querySelectorAll("table[data-sortable]")) story.nea
     for (const { row, text, name } of rows) {
       const fits = choice.value === "" || row.dataset.status === choice.value;
       row.hidden = !(fits && wanted.every((word) => (isNumber(word) ? hasNumber(name, word) : text.includes(word))));
-    }
-    for (const group of groups) {
-      const left = [...group.rows].slice(1);
-      group.rows[0].hidden = left.every((row) => row.hidden);
     }
     const shown = rows.filter(({ row }) => !row.hidden).length;
     output.textContent = `${shown} of ${rows.length}`;
