@@ -37,11 +37,11 @@ def operation(
         dtype = casts.dtype if autocast == "lower" else "float32"
         # C++ evaluates arguments last to first.
         by_name = {key: casts.cast(value, dtype) for key, value in reversed(kwargs.items())}
-        args = [casts.cast(value, dtype) for value in reversed(args)]  # drops what was cast
+        values = [casts.cast(value, dtype) for value in reversed(args)]
         casts.is_inside = True
         try:
             tape.operation = name
-            return function(*reversed(args), **by_name)
+            return function(*reversed(values), **by_name)
         finally:
             casts.is_inside = False
 

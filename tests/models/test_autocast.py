@@ -42,6 +42,7 @@ class Block(nn.Module):
         heads = [x.unflatten(2, (2, 8)).transpose(1, 2) * factor for factor in (2, 3, 4)]
         y = F.scaled_dot_product_attention(*heads, is_causal=True)
         x = x + y.transpose(1, 2).flatten(2)
+        x = x + torch.bmm(x, torch.bmm(x.transpose(1, 2) * 2, x + 1))  # two are temporary
         x = x + torch.addmm(self.bias, x.flatten(0, 1), self.weight).view_as(x)
         return x + self.down(F.gelu(self.up(x)))
 
@@ -77,6 +78,15 @@ def test_torch_casts_the_same_in_the_same_order(checkpoints):
     )
     assert live == expected_live
     assert all(map(torch.equal, gradients, expected))
+
+
+def test_a_product_into_a_tensor_is_not_cast():
+    """torch's documentation of autocast: operations with `out` are not eligible."""
+    for context in (EMULATED[0], TORCH[0]):
+        result = torch.empty(3, 4)
+        with context():
+            torch.addmm(torch.ones(4), torch.full((3, 2), 1.001), torch.ones(2, 4), out=result)
+        assert result[0, 0] == pytest.approx(3.002)
 
 
 class Made(TorchDispatchMode):

@@ -5,6 +5,7 @@ component and by phase; the trace on meta against a real one; and what the trace
 import pytest
 import torch
 from helpers.few_layers import of_few_layers
+from helpers.inference import measured_inference
 from helpers.other_families import TINY_MODELS, trained
 from helpers.tiers import ALL, examples
 from helpers.training import OF_STEP, PREDICTED, measured, predicted, without_zeros
@@ -69,6 +70,9 @@ def test_a_step_with_autocast_is_measured(name):
     a, run = TINY_MODELS[name], RunConfig(length=8, autocast="bfloat16")
     quantities = ("activation_bytes", "peak_training_bytes")
     found = measured(a, run, quantities=quantities)
+    if type(a).has_cache:
+        quantities += ("peak_inference_bytes",)
+        found |= measured_inference(a, run, {"peak_inference_bytes"})
     for quantity, values in predicted(a, run, quantities).items():
         assert without_zeros(values) == without_zeros(found[quantity]), quantity
 

@@ -113,15 +113,15 @@ class _Casts:
 
         @wraps(function)
         def with_casts(*args, **kwargs):
-            if self.inside:
+            if self.inside or "out" in kwargs:  # torch casts no operation with `out`
                 return function(*args, **kwargs)
             # The last argument first, as torch's compiled code does; their gradients are cast in
             # the opposite order.
-            values = {key: self._cast(value, dtype) for key, value in reversed(kwargs.items())}
-            args = [self._cast(value, dtype) for value in reversed(args)]
+            by_name = {key: self._cast(value, dtype) for key, value in reversed(kwargs.items())}
+            values = [self._cast(value, dtype) for value in reversed(args)]
             self.inside = True
             try:
-                return function(*reversed(args), **values)
+                return function(*reversed(values), **by_name)
             finally:
                 self.inside = False
 
