@@ -72,6 +72,8 @@ def layer_caches_of(
         if not n_bytes or not n_layer:
             continue
         of_token = second[name][0] - n_bytes
+        if name.endswith(".window") and not of_token:  # a window of one token
+            of_token = n_bytes
         state = n_bytes - of_token
         if state:
             states.append(LayerCache(name, n_layer, state=state))
@@ -93,7 +95,10 @@ def _vectors(
         if mla_cache == "heads":
             return ((a.n_head, a.d_nope + rotary, False), (a.n_head, a.d_value, False))
         return ((1, latent, False), (1, rotary, True))
-    width = getattr(a, "d_head", 0)
+    width, d_value = getattr(a, "d_head", 0), getattr(a, "d_value", 0)
+    if d_value not in (0, width) and not latent:  # heads of encoders
+        heads = numbers // (width + d_value)
+        return ((heads, width, False), (heads, d_value, False))
     width = width if has_window else getattr(a, "d_full_head", 0) or width
     if not width or numbers % width:
         return ((1, numbers, False),)

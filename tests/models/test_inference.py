@@ -218,6 +218,21 @@ def test_scales_of_an_int8_cache_are_four_bytes(dtype):
     assert n_bytes == 2 * a.n_layer * a.n_kv_head * 2 * 9 * (a.d_head + 4)
 
 
+WINDOW_OF_ONE = Decoder(**SIZES | KINDS["window of one"])
+OTHER_CACHES = {
+    "values wider than keys": (TINY_MODELS["T5"].model_copy(update={"d_value": 6}), {}),
+    "a window of one token": (WINDOW_OF_ONE, {}),
+    "as a class grows": (WINDOW_OF_ONE, {"cache_growth": "concatenated"}),
+}
+
+
+@pytest.mark.parametrize(("a", "settings"), OTHER_CACHES.values(), ids=OTHER_CACHES)
+def test_caches_in_other_formats_are_measured(a, settings):
+    run = RunConfig(batch=2, length=9, cache_dtype="int8", **settings)
+    measured = measured_inference(a, run, {"cache_bytes"})["cache_bytes"]
+    assert predicted_inference(a, run, "cache_bytes") == measured
+
+
 @pytest.mark.parametrize("name", ["grouped", "window", "experts"])
 def test_scores_written_out_are_the_real_ones(name):
     """Only here: programs had peaks of runs that the module refused."""

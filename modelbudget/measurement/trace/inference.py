@@ -65,7 +65,7 @@ def infer(
     if is_transformers_class(model) or is_user_module(model):
         return infer_class(model, run, trace, quantities, computing)
     dtype = None if run.vocabulary_dtype == "dtype" else getattr(torch, run.dtype)
-    grows = run.cache_growth == "concatenated"
+    grows = run.cache_growth == "concatenated" and run.cache_dtype == "dtype"
     of_request: Values = {}
     if "request_bytes" in quantities:
         with caching(model, 1, run.length, dtype, grows) as caches:
