@@ -26,6 +26,8 @@ ON_HOST = " (host)"
 """At the end of a name: the part of the optimizer that is in the host's memory."""
 ENDS = ("embedding", "head")
 """First names of the components whose matrices are not hidden layers."""
+POSITIONS = ("encoder.position", "decoder.position")
+"""Components of embeddings that an encoder and a decoder have, which are none either."""
 
 
 class Sizes(NamedTuple):
@@ -90,7 +92,7 @@ NUMBERS: dict[str, Callable[[Sizes, Any, "State"], Any]] = {
     "all": lambda t, r, state: t.numbers,
     "blocks": lambda t, r, state: ceil_div(t.numbers, state.block),
     "matrices": lambda t, r, state: _of_last_two(t, lambda rows, columns: 1),
-    "heads": lambda t, r, state: t.numbers // t.of_head(),
+    "heads": lambda t, r, state: t.numbers // largest(1, t.of_head()),
     "rows": lambda t, r, state: _of_last_two(t, lambda rows, columns: rows),
     "columns": lambda t, r, state: _of_last_two(t, lambda rows, columns: columns),
     "squares": lambda t, r, state: _squares(t, state.largest),
@@ -152,7 +154,8 @@ class Condition(Strict):
         if self.dimensions is not None and n_dims not in self.dimensions:
             return 0
         names = t.component.split(".")
-        if (self.hidden and names[0] in ENDS) or (n_dims or 0) < self.least_dimensions:
+        is_end = names[0] in ENDS or t.component in POSITIONS
+        if (self.hidden and is_end) or (n_dims or 0) < self.least_dimensions:
             return 0
         if self.names is not None and not {*names} & {*self.names}:
             return 0

@@ -163,6 +163,16 @@ def test_a_step_in_the_backward_pass_equals_its_trace(mixed, name, settings):
     assert not program.gradient_bytes
 
 
+@pytest.mark.parametrize("name", ["T5", "BART"])
+def test_muon_leaves_the_positions_of_both_stacks_to_adamw(name):
+    a, run = TINY_MODELS[name], RunConfig(length=4, optimizer="muon")
+    with uninitialised():
+        traced = train(build(a, "meta", run.dtype), run, {*QUANTITIES})
+    program = training_step(type(a).program(), a, run)
+    assert traced["peak_training_bytes"] == program.peaks
+    assert without_zeros(traced["optimizer_bytes"]) == dict(program.optimizer_bytes)
+
+
 def test_a_step_in_the_backward_pass_of_tokens_one_by_one():
     """Nine tokens, of which one stands for five: an update follows the last of its gradients."""
     a = TINY_MODELS["Zamba2"]
