@@ -54,6 +54,10 @@ LATENT = {
         ({"parallel": True, "norm_placement": "both"}, "parallel: true allows 'pre' alone"),
         ({"position": "rotary", "d_head": 3}, "d_head = 3 is odd"),
         ({"position": "rotary", "d_rotary": 3}, "d_rotary = 3 is odd"),
+        (
+            {"position": "rotary", "d_rotary": 3, "mixers": "differential_attention"},
+            "d_rotary = 3 is odd",
+        ),
         ({"position": "rotary", "d_rotary": 6}, "d_rotary = 6 needs .* at most d_head = 4"),
         ({"d_rotary": 2}, "d_rotary = 2 needs position: rotary"),
         ({"position": "alibi", "position_offset": 2}, "position_offset = 2 needs position: learn"),

@@ -1,5 +1,6 @@
 """Fields of attention, their constraints, and what a message calls them."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 from modelbudget.architecture.base import Count, Parts
@@ -34,8 +35,13 @@ PLAIN = ("attention", "sliding_attention", "nope_attention")
 """Mixers that are attention alone: of all tokens, of a window of them, or without positions."""
 ATTEND = (*PLAIN, "attention_and_mamba2")
 """Mixers that have the options of attention."""
-PRESENT = " or ".join(f"'{name}' in {{0}}" for name in ATTEND)
-"""Whether a pattern has attention."""
+ROTATE = (*ATTEND, "differential_attention", "mixture_of_attention_heads")
+"""Mixers that rotate channels of heads by RoPE."""
+
+
+def named(mixers: Iterable[str], pattern: str) -> str:
+    """Return the condition that a pattern names one of some mixers."""
+    return " or ".join(f"'{name}' in {pattern}" for name in mixers)
 
 
 SWITCHES = (
@@ -55,7 +61,7 @@ OPTIONS = {
 CONSTRAINTS = (
     *(
         Constraint(
-            PRESENT.format("first(mixers, n_layer)"),
+            named(ATTEND, "first(mixers, n_layer)"),
             f"{setting} needs attention in mixers, which are '{{mixers}}'",
             when=option,
         )
@@ -76,7 +82,7 @@ CONSTRAINTS = (
         Constraint(
             f"{name} % 2 == 0",
             f"{name} = {{{name}}} is odd; position: rotary rotates pairs of channels",
-            when=f"position == 'rotary' and {is_used} and ({PRESENT.format('mixers')})",
+            when=f"position == 'rotary' and {is_used} and ({named(ROTATE, 'mixers')})",
         )
         for name, is_used in (("d_rotary", "d_rotary"), ("d_head", "not d_rotary"))
     ),
