@@ -130,6 +130,7 @@ ODD = [
     ("MiniCPM3ForCausalLM", {"v_head_dim": 0}),
     ("ModernBertForMaskedLM", {"classifier_bias": True}),
     ("ModernBertDecoderForCausalLM", {"classifier_bias": True}),
+    ("OlmoHybridForCausalLM", {"num_hidden_layers": 2}),
     ("OPTForCausalLM", {"word_embed_proj_dim": 0}),
     ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3, "head_dim": 128}),
     ("RecurrentGemmaForCausalLM", {"num_hidden_layers": 3, "attention_window_size": 0}),
