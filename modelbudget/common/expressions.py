@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from modelbudget.common.number_format import counted
 from modelbudget.common.validation_messages import show
 
 TextOrNumber = Annotated[
@@ -105,18 +106,19 @@ _OPERATORS: dict[type[ast.AST], Callable] = {
     ast.NotIn: lambda item, words: not _in(item, words),
 }
 _FUNCTIONS = {
-    "ceil": math.ceil,
-    "floor": math.floor,
-    "round": lambda x: round(x),  # no second argument: 10**9 digits would fill the memory
-    "min": min,
-    "max": max,
-    "exp2": _exp2,
-    "digits": lambda x: len(str(abs(int(x)))),
-    "first": lambda text, number: " ".join(_words(text)[:number]),
-    "count": _count,
-    "place": _place,
-    "words": lambda text: len(_words(text)),
+    "ceil": (math.ceil, 1),
+    "floor": (math.floor, 1),
+    "round": (round, 1),
+    "min": (min, 2),
+    "max": (max, 2),
+    "exp2": (_exp2, 1),
+    "digits": (lambda x: len(str(abs(int(x)))), 1),
+    "first": (lambda text, number: " ".join(_words(text)[:number]), 2),
+    "count": (_count, 3),
+    "place": (_place, 3),
+    "words": (lambda text: len(_words(text)), 1),
 }
+"""Name → function, and its number of values: of min and max the least."""
 _ALLOWED = f"+ - * / // % ( ), comparisons, and or not, in, {', '.join(_FUNCTIONS)}"
 _SINGLE_EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 _MAX_LENGTH = 500
@@ -221,6 +223,8 @@ class _Compiler:
             case ast.Constant():
                 node.value = value = _exact(node.value)
                 return lambda values: value
+            case ast.Name(id="true" | "false" as word):  # as YAML writes them
+                return self.compiled(ast.Constant(word == "true"))
             case ast.Name(id=name):
                 self.names.add(name)
                 return operator.itemgetter(name)
@@ -239,7 +243,13 @@ class _Compiler:
                 if (name := ast.unparse(called)) not in _FUNCTIONS:
                     parts(called)  # may itself use what is not allowed
                     raise ValueError(f"{self.shown} calls {show(name)}; allowed: {_ALLOWED}")
-                return _of_many(_FUNCTIONS[name], parts(*arguments))
+                values, (function, n) = parts(*arguments), _FUNCTIONS[name]
+                is_least = name in ("min", "max")
+                if not n <= len(values) <= (math.inf if is_least else n):
+                    gives = f"gives {name} {counted(len(values), 'value')}"
+                    allowed = f"{n} or more" if is_least else n
+                    raise ValueError(f"{self.shown} {gives}; allowed: {allowed}")
+                return _of_many(function, values)
         raise self._refusal(node)
 
     def _parts(self, depth: int, *nodes: ast.AST) -> list[_Evaluate]:

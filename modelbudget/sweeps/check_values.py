@@ -44,9 +44,9 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
             if name in OF_ADAPTER:
                 mistakes.add(f"{key} = {show(value)}: of no adapter; allowed with adapter: lora, …")
     for name, values in sweep.axes().items():
-        for value, n in Counter(map(repr, values)).items():
+        for (_, value), n in Counter((type(value), value) for value in values).items():
             if n > 1:
-                mistakes.add(f"grid.{name}: contains {value} {n} times; give it once")
+                mistakes.add(f"grid.{name}: contains {show(value)} {n} times; give it once")
     for i, point in enumerate(sweep.points):
         if not (label := str(point.get("label", ""))).isprintable():
             mistakes.add(f"points[{i}].label = {show(label)}: contains a control character")

@@ -47,6 +47,11 @@ ONE_MISTAKE = {
     "not a mapping": ("!- 1\n- 2\n", ["list"]),
     "unknown key": (GOOD + "gird: {}\n", ["gird: unknown key", "did you mean grid?"]),
     "unknown key in measure": (GOOD + "measure: {devise: cpu}", ["measure.devise", "device?"]),
+    # The key of a query had no suggestion.
+    "key of another tool": (
+        GOOD + "where: [n_layer > 1]\n",
+        ["where: unknown key; did you mean constraints?"],
+    ),
     "unknown key of a chart": (
         "base: palm-8b\ngrid: {n_layer: [1, 2]}\ncharts: [{x: n_layer, color: n_layer}]",
         ["charts[0].color: unknown key; did you mean colour?"],
@@ -189,6 +194,7 @@ ONE_MISTAKE = {
         "base: palm\ngrid: {n_layer: []}",
         ["grid.n_layer = []: must have at least 1 item"],
     ),
+    "switch given twice": ("base: palm-8b\ngrid: {tied: [true, true]}", ["contains true 2 times"]),
     "value given twice": ("base: palm-8b\ngrid: {n_layer: [2, 2]}", ["grid.n_layer", "2 2 times"]),
     "all points dropped": (
         GOOD + "constraints: [n_layer > 5]",
@@ -210,6 +216,15 @@ ONE_MISTAKE = {
     "expression names nothing": (GOOD + "derive: {d_ff: 4 * d_modle}", ["d_modle: unknown field"]),
     "expression is not one": (GOOD + "constraints: ['d_model %']", ["'d_model %'", "allowed: +"]),
     "expression calls": (GOOD + "derive: {d_ff: open('x')}", ["calls 'open'", "allowed: +"]),
+    # Each named Python's lambda.
+    "expression gives a function too much": (
+        GOOD + 'derive: {mlps: "first(mlps, 7, 8)"}',
+        ["derive.mlps: 'first(mlps, 7, 8)' gives first 3 values; allowed: 2"],
+    ),
+    "expression gives a function too little": (
+        GOOD + "derive: {d_ff: max(d_model)}",
+        ["derive.d_ff: 'max(d_model)' gives max 1 value; allowed: 2 or more"],
+    ),
     "expression reaches inside": (GOOD + "derive: {d_ff: d_model.real}", ["attribute"]),
     "expression has a power": (GOOD + "derive: {d_ff: 9 ** 9 ** 9}", ["pow", "allowed: +"]),
     "expression multiplies text": (

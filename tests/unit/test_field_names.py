@@ -16,6 +16,7 @@ from modelbudget.components.layer import all_parts
 from modelbudget.families import families
 from modelbudget.huggingface.classes import shared_keys
 from modelbudget.sweeps.quantity_names import Quantity
+from modelbudget.sweeps.sweep_file import Measure, Sweep
 
 TOOLS = {"huggingface", "megatron", "nanogpt", "other"}
 
@@ -24,6 +25,7 @@ def test_every_field_and_quantity_exists():
     known = {field for one in (RunConfig, *families().values()) for field in one.model_fields}
     known |= {"devices", "fit"}  # options of the command alone
     known |= {*NAMES, *FORMATS}  # values that trainers have other names for
+    known |= Sweep.model_fields.keys() | Measure.model_fields.keys()
     assert field_names().keys() <= known | set(get_args(Quantity)) | all_parts().keys()
     assert {tool for tools in field_names().values() for tool in tools} == TOOLS
 

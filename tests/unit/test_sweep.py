@@ -238,6 +238,7 @@ def test_an_expression_is_what_its_operators_are(tree, a, b, c):
         ("3 > d >= d_min and norm = 'rmsnorm'", True),
         ("not d > 1 or norm != 'rmsnorm'", False),
         ("none = None", True),
+        ("(d > 1) = true and (d > 2) = false", True),
         ("norm in ('layernorm', 'rmsnorm')", True),
         ("norm not in ('layernorm', 'rmsnorm')", False),
         ("'mlp' in mlps", True),
