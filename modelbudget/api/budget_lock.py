@@ -17,7 +17,7 @@ from modelbudget.common import user_code
 from modelbudget.common.bounded_json import parse_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import read_text, write
-from modelbudget.common.printable import markdown
+from modelbudget.common.printable import markdown_table
 
 LOCK = Path("budget.lock")
 COUNTED = ("parameters", "parameter_bytes")
@@ -154,17 +154,15 @@ def of_totals(name: str, locked: Values, now: Values) -> list[ChangedValue]:
 def table(differences: list[ChangedValue]) -> str:
     """Format changes as a table of GitHub's Markdown, with names of models if there are several."""
     several = len({change.model for change in differences}) > 1
-    shown = [
+    texts = ["model"] * several + ["quantity", "component"]
+    rows = [
         (
-            *([markdown(change.model)] if several else []),
-            markdown(change.quantity),
-            markdown(change.component),
+            *([change.model] if several else []),
+            change.quantity,
+            change.component,
             *("none" if value is None else f"{value:,}" for value in (change.locked, change.now)),
             f"{change.difference:+,}",
         )
         for change in differences
     ]
-    head = ("quantity", "component", "locked", "now", "difference")
-    lines = ["| " + " | ".join(row) + " |" for row in ((*(["model"] * several), *head), *shown)]
-    rule = "| --- " * (2 + several) + "| --: " * 3 + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+    return markdown_table((*texts, "locked", "now", "difference"), rows, texts)

@@ -82,6 +82,9 @@ class Counts(Frames):
             rows.append(rows[-1] | of_executed | {"unit": FLOPS, **EXECUTED})
         return rows
 
+    def __repr__(self) -> str:
+        return f"<Counts of {self.model}, length {self.length:,}: {', '.join(self.values)}>"
+
     def _repr_html_(self) -> str:
         rows = [
             {name: row[name] for name in ("convention", "value", "rule")} for row in self.rows()

@@ -51,6 +51,9 @@ class GgufFile(Frames):
         n_bytes = sum(tensor.n_bytes for tensor in self.tensors)
         return 8 * n_bytes / sum(tensor.elements for tensor in self.tensors)
 
+    def __repr__(self) -> str:
+        return f"<{self.model} as {self.format}: {self.tensor_bytes:,} bytes of tensors>"
+
     def rows(self) -> list[dict]:
         """Return one row for each tensor."""
         return [

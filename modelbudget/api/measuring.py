@@ -220,6 +220,9 @@ class Measured(Frames):
         """Return one row for each component × quantity."""
         return [row for breakdown in self.breakdowns() for row in breakdown.rows()]
 
+    def __repr__(self) -> str:
+        return f"<Measured {'; '.join(map(str, self.breakdowns()))}>"
+
     def _repr_html_(self) -> str:
         return "".join(breakdown._repr_html_() for breakdown in self.breakdowns())
 

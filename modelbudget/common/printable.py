@@ -2,9 +2,10 @@
 
 import json
 import re
+from collections.abc import Container, Iterable, Sequence
 
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#!|~&@$])")
-"""Characters that format, link, mention or end a cell in GitHub's Markdown."""
+_MARKDOWN = re.compile(r"([\\`*\[\]<>#|~&@$]|(?<!\w)_|_(?!\w))")
+"""Characters that format, link, mention or end a cell in GitHub's Markdown; not within a word."""
 
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -27,6 +28,15 @@ def printable(text: str) -> str:
 def markdown(text: str) -> str:
     """Return text for a cell of GitHub's Markdown, where it shows as it is."""
     return _MARKDOWN.sub(r"\\\1", printable(text))
+
+
+def markdown_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], texts: Container[str]
+) -> str:
+    """Return a table of GitHub's Markdown; columns that are not among `texts` are numbers."""
+    head, *body = (f"| {' | '.join(map(markdown, row))} |" for row in (columns, *rows))
+    rule = "".join("| --- " if name in texts else "| --: " for name in columns) + "|"
+    return "\n".join([head, rule, *body])
 
 
 def printable_json(text: str) -> str:

@@ -15,6 +15,7 @@ from modelbudget.architecture.run_values import parts_of_length, tokens
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.components.mixers.sliding_attention import ALIGNED
+from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.formula import formula
 from modelbudget.sweeps.class_config import class_config
 from modelbudget.sweeps.compared import not_compared, not_compared_at
@@ -24,8 +25,6 @@ from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search: a value of one less stands for any."""
-
-NO_FORMULA = "no formula"
 
 Model = tuple[Architecture, RunConfig]
 
@@ -269,6 +268,14 @@ def _not_compared(point: Point, purpose: str) -> str | None:
     return next(filter(None, reasons), None)
 
 
+def _not_solved(cell: Cell) -> str:
+    """Return why a cell has no solution."""
+    a, run = cell.point.model
+    reasons = (prediction_or_reason.why_not(quantity, a, run) for quantity in FITS[cell.purpose])
+    other = f"{a.name()} has no {cell.field}, or no formula where it is 1"
+    return _not_compared(cell.point, cell.purpose) or next(filter(None, reasons), other)
+
+
 def totals(measured: pl.DataFrame, purpose: str) -> dict[tuple[str, str], int]:
     """Add measured quantities to the bytes that a purpose needs, by architecture and run digest."""
     models = measured.partition_by("architecture", "run", as_dict=True)
@@ -325,7 +332,5 @@ def _row(cell: Cell, measured: dict, missing: dict) -> dict:
         "measured": n_bytes,
         "measured_beyond": bytes_beyond,
         "confirmed": all(fits) if fits else None,
-        "failure": next(filter(None, reasons), None)
-        if cell.solution
-        else _not_compared(cell.point, cell.purpose) or NO_FORMULA,
+        "failure": next(filter(None, reasons), None) if cell.solution else _not_solved(cell),
     }

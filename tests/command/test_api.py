@@ -15,6 +15,7 @@ from torch import nn
 
 import modelbudget as mb
 from modelbudget.api.command.budget_table import as_dict
+from modelbudget.api.gguf import gguf_file
 from modelbudget.api.model import Model
 from modelbudget.api.predictions import QUANTITIES
 from modelbudget.catalogue.named_models import find
@@ -104,6 +105,8 @@ def test_answers_are_read_like_mappings_and_a_run_shows_what_is_set():
     assert {name: flops[name].total for name in flops} == flops.totals()
     counts = model.conventions()
     assert {name: counts[name] for name in counts} == counts.values
+    assert repr(counts).startswith("<Counts of GPT-2 124M, length 1,024: total, ")
+    assert repr(gguf_file(model, "q8_0")).startswith("<GPT-2 124M as Q8_0: ")
     assert repr(mb.RunConfig(batch=8, fused=False)) == "RunConfig(batch=8, fused=False)"
     assert model.parameters().chart().to_dict()["mark"]["type"] == "bar"
 
@@ -276,6 +279,7 @@ def test_every_result_is_a_frame_and_shows_itself(tmp_path):
         assert found.to_pandas().shape == frame.shape
         assert len(frame) == n_rows
         assert found._repr_html_().startswith("<table>")
+        assert repr(found)[0] == "<"
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,15 @@ def test_models_that_fit_have_the_peak_of_each(command, purpose, settings, fitti
         assert (row["peak"], row["grade"]) == (peak, "fits" if fits else "tight")
 
 
+def test_models_without_an_answer_are_counted(command):
+    """Of `gpt-2` all but Cerebras-GPT 2.7B had none, which was one of one model that fits."""
+    found = command("models", "gpt-2", "--fit=24GB", "--length=2048")
+    assert (found.out, found.err.partition(": ")[0]) == ("", "gpt-2-124m")
+    found = command("models", "125m", "--fit=24GB", "--length=1025")
+    assert found.out.startswith("3 of 3 models with a formula fit")
+    assert found.err.startswith("1 model without an answer: microsoft/codebert-base: ")
+
+
 def test_a_trainers_file_is_no_model(command, tmp_path):
     """It was no published model, with the number of those."""
     (tmp_path / "qlora.yml").write_text("base_model: Qwen/Qwen3-14B\n")

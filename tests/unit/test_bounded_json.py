@@ -54,6 +54,7 @@ def test_names_of_a_budget_are_escaped_in_its_table():
     (*_, row) = table([ChangedValue("m", hostile, "total", 1, 2)]).splitlines()
     assert "\x1b" not in row
     assert row.replace("\\|", "").count("|") == 6
-    for character in "<>[]()`@":
+    for character in "<>[]`@":  # a link needs an unescaped ] before its parentheses
         assert row.count(character) == row.count("\\" + character)
     assert markdown("layer.mlp.up") == "layer.mlp.up"
+    assert markdown("n_layer (8), *_a_*") == r"n_layer (8), \*\_a\_\*"

@@ -490,9 +490,14 @@ def test_a_point_that_does_not_fit_is_measured_once(sweep, tmp_path):
 
 
 NOTHING_TRACED = {
-    "no formula": (
+    # It was "no formula" alone.
+    "no formula covers it (rope_tables: model of MLA); `modelbudget measure` measures it": (
         "base: deepseek-v2-lite\npoints: [{}, {n_vocab: 1000}]\n"
         "fixed: {n_layer: 2, length: 8, rope_tables: model}\nfit: [batch]\n"
+        "measure: {device: meta, quantities: [peak_training_bytes]}\n"
+    ),
+    "encoder-decoder has no n_layer, or no formula where it is 1": (
+        "base: t5-small\npoints: [{}]\nfixed: {length: 8}\nfit: [n_layer]\n"
         "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     ),
     "not traced (more than 128 layers)": (

@@ -17,8 +17,8 @@ from modelbudget.catalogue.named_models import RELEASED, Base, all_models
 from modelbudget.common.errors import InputError
 from modelbudget.common.number_format import count, counted, si_bytes
 
-NOT_IN_NUMBER = r"(?!(?<=\d)\d)"
-"""After a word: qwen-3 is in no Qwen-32B."""
+NOT_IN_NUMBER = r"(?!(?<=\d)(\d|\.\d+[bm]))"
+"""After a word: qwen-3 is in no Qwen-32B, gpt-2 in no GPT-2.7B."""
 
 
 @options.expanded
@@ -41,11 +41,12 @@ def run(
         asked = " ".join(words or ())
         raise InputError([f"models {asked}: none; `modelbudget models` lists all {len(bases)}"])
     settings, columns = of_run.settings(), ["name", "parameters", "label", "family"]
+    lost = list[str]()
     if fit is not None:
         purpose = "training" if train or settings.get("adapter", "none") != "none" else "inference"
         if not words:
             matching = [of for of in matching if not (of.path and of.path.parent.name == RELEASED)]
-        rows, title = _fitting(matching, ChosenDevice(fit), settings, purpose)
+        rows, lost, title = _fitting(matching, ChosenDevice(fit), settings, purpose)
         columns[2:2] = ["peak", "grade"]
     elif settings or train:
         raise InputError(["models: settings of a run: allowed with --fit ACCELERATOR"])
@@ -54,13 +55,14 @@ def run(
     texts = {"parameters": count, "peak": si_bytes}
     cells = [tuple(texts.get(name, str)(row[name]) for name in columns) for row in rows]
     table = Table(title, tuple(columns), cells, (), ("family",), ("grade", "label", "family"))
-    printed.show({"models": rows}, rows, [table])
+    notes = [f"{counted(len(lost), 'model')} without an answer: {lost[0]}"] if lost else []
+    printed.show({"models": rows}, rows, [table], notes)
 
 
 def _fitting(
     bases: list[Base], on: ChosenDevice, settings: Mapping[str, Any], purpose: Purpose
-) -> tuple[list[dict], str]:
-    """Return the models that fit, the largest first, and of how many with a prediction they are.
+) -> tuple[list[dict], list[str], str]:
+    """Return the models that fit, the largest first, why others have no prediction, and a title.
 
     Raises InputError if no model has one.
     """
@@ -77,13 +79,13 @@ def _fitting(
             grade = on.margins_on(device).grade(peak, device.bytes)
             rows.append(_row(base) | {"peak": peak, "grade": grade})
         except InputError as error:
-            lost += error.mistakes
+            lost += error.mistakes[:1]
     if not rows:
         raise InputError(lost[:1])
     fitting = [row for row in rows if row["grade"] != "does not fit"]
     of = f"{len(fitting)} of {counted(len(rows), 'model')} with a formula fit"
     title = f"{of} the {si_bytes(accelerator.bytes)} of {accelerator.name} in {purpose}"
-    return sorted(fitting, key=lambda row: -row["parameters"]), title
+    return sorted(fitting, key=lambda row: -row["parameters"]), lost, title
 
 
 def _text(base: Base) -> str:

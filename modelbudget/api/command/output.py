@@ -11,7 +11,7 @@ from typing import Any
 from modelbudget.api.command.option_words import with_options
 from modelbudget.api.command.text_table import Table, lines
 from modelbudget.api.frames import JSON_VERSION
-from modelbudget.common.printable import printable, printable_json
+from modelbudget.common.printable import markdown, markdown_table, printable, printable_json
 
 DIFFERS = 1
 """Exit code where two witnesses differ, or a budget is not kept."""
@@ -50,15 +50,12 @@ def _text(table: Table, width: int | None) -> str:
 
 
 def _markdown(table: Table) -> str:
-    """Return a table of GitHub's Markdown."""
-    lines = [f"**{table.title}**"]
-    if table.rows:
-        lines += ["", _line(table.columns), "| --- |" + " --: |" * (len(table.columns) - 1)]
-    return "\n".join([*lines, *map(_line, table.rows)])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    """Return a table of GitHub's Markdown below its title."""
+    first, *_ = table.columns
+    of_rows = (
+        [markdown_table(table.columns, table.rows, {first, *table.texts})] if table.rows else []
+    )
+    return "\n\n".join([f"**{markdown(table.title)}**", *of_rows])
 
 
 def print_csv(rows: list[dict[str, Any]]) -> None:
