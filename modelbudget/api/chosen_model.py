@@ -16,8 +16,7 @@ from modelbudget.architecture.run_adapter import OF_ADAPTER
 from modelbudget.architecture.run_config import RunConfig, in_full
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
-from modelbudget.common.suggestions import unknown_field
-from modelbudget.common.validation_messages import show
+from modelbudget.common.validation_messages import show, unknown_fields
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.sweeps.derive import missing_fields, resolved
 
@@ -86,10 +85,8 @@ class ChosenModel:
     def _resolved(self, settings: dict[str, Any]) -> tuple[Architecture, RunConfig]:
         fields = {**self.chosen, **settings}
         known = [*self.base.family.model_fields, *RunConfig.model_fields]
-        if unknown := [name for name in fields if name not in known]:
-            whys = (unknown_field(name, known, "docs/fields.md") for name in unknown)
-            lines = zip(unknown, whys, strict=True)
-            raise InputError([f"{self.name}: {n} = {show(fields[n])}: {why}" for n, why in lines])
+        if mistakes := unknown_fields(fields, known):
+            raise InputError([f"{self.name}: {line}" for line in mistakes])
         try:
             architecture, run = resolved(self.base, fields)
         except ValueError as error:

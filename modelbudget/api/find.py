@@ -159,7 +159,7 @@ def _must_be_module(name: str) -> None:
 def _config(name: str) -> Path | None:
     """Return the config.json that a path means, None if it is no path. Raises InputError."""
     path = Path(name)
-    if os.path.isdir(path):  # False for a name that no file can have
+    if os.path.isdir(name):  # False for a name that no file can have
         others = (path / other for other in ("config.json", *_NO_MODELS))
         path = next((other for other in others if other.is_file()), path / "config.json")
     elif name.endswith((HEADER, INDEX)):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import re
 from functools import cache
-from numbers import Integral
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -28,12 +27,6 @@ Parts = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 NO_DEFAULT = object()
-
-
-def whole(value: Any) -> Any:
-    """Return a whole number of NumPy, as arrays and pandas have them, as Python's."""
-    is_of_others = isinstance(value, Integral) and not isinstance(value, int)
-    return int(value) if is_of_others else value
 
 
 class Record(BaseModel):

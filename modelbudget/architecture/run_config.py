@@ -1,19 +1,20 @@
 """How a model runs: the other half of a sweep's point, whose fields are those of five records."""
 
+from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, ValidationError
 
 from modelbudget.architecture import optimizer_rules, optimizers
 from modelbudget.architecture.constraint import Check, Constraint
-from modelbudget.architecture.record import Count, Parts, Record, Size, whole
+from modelbudget.architecture.record import Count, Parts, Record, Size
 from modelbudget.architecture.run_adapter import Adapter
 from modelbudget.architecture.run_rules import rules
 from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.validation_messages import describe, show
+from modelbudget.common.validation_messages import describe, show, unknown_fields
 
 HALF = ("bfloat16", "float16")
 SHORT_DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "fp64": "float64"}
@@ -33,8 +34,14 @@ LAYOUTS = ("contiguous", "dynamic", "dynamic-prompt", "static", "paged", "cells"
 
 
 def in_full(value: Any) -> Any:
-    """Return a dtype by its full name, and a whole number of NumPy as Python's."""
-    return SHORT_DTYPES.get(value, value) if isinstance(value, str) else whole(value)
+    """Return a dtype, also torch's own, by its full name, and a number of NumPy as Python's."""
+    kind = type(value).__name__
+    if isinstance(value, str) or kind == "dtype":
+        name = str(value).removeprefix("torch.")
+        return SHORT_DTYPES.get(name.casefold(), name)
+    if isinstance(value, Integral) and not isinstance(value, int):
+        return int(value)
+    return bool(value) if kind in ("bool", "bool_") else value
 
 
 class Step(Record):
@@ -218,6 +225,8 @@ class RunConfig(Devices, HowComputed, ServedCache, Adapter, Step):
             if values:
                 call = f"RunConfig(): {show(values[0])} has no name"
                 raise InputError([f"{call}; allowed: batch=8, length=4096, …"])
+            if mistakes := unknown_fields(fields, RunConfig.model_fields):
+                raise InputError(mistakes)
             try:
                 super().__init__(**{name: in_full(value) for name, value in fields.items()})
             except ValidationError as error:

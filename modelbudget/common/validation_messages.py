@@ -3,13 +3,13 @@
 import json
 import re
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
 from modelbudget.common.number_format import counted
-from modelbudget.common.suggestions import MAX_LISTED, offered
+from modelbudget.common.suggestions import MAX_LISTED, offered, unknown_field
 
 MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"
@@ -147,6 +147,15 @@ def _hint(value) -> str:
         if number.is_integer():
             return f", not text; write {int(number)}"
     return ""
+
+
+def unknown_fields(values: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """Return a line for each name that is no field, with its value."""
+    return [
+        f"{name} = {show(value)}: {unknown_field(name, known, FIELDS)}"
+        for name, value in values.items()
+        if name not in known
+    ]
 
 
 def show(value) -> str:

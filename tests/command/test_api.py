@@ -257,6 +257,10 @@ def test_numbers_of_numpy_are_whole_numbers_and_a_model_is_a_key():
     shallow = mb.model("gpt-2-124m", n_layer=two)
     assert {shallow: 1} == {mb.model("gpt-2-124m", n_layer=2): 1}
     assert shallow.run({"batch": two}) == shallow.run(mb.RunConfig(batch=two))
+    # Each was refused: a switch of NumPy, torch's own dtype, its name as files have it.
+    assert mb.model("gpt-2-124m", tied=np.False_).parameters().total == 124_439_808 + 768 * 50257
+    for half in (torch.bfloat16, "torch.bfloat16", "BF16"):
+        assert mb.RunConfig(dtype=half).dtype == "bfloat16"
     with pytest.raises(mb.InputError, match="batch = true"):
         mb.RunConfig(batch=True)
 
@@ -292,6 +296,7 @@ def test_every_result_is_a_frame_and_shows_itself(tmp_path):
         (lambda: mb.model("gpt-2-124m").fit("h100", {"n_ctx": 0}), "n_ctx = 0"),
         (lambda: mb.model("gpt-2-124m").predict("params"), "unknown"),
         (lambda: mb.model("gpt-2-124m").run({"implementation": []}), r"implementation = \[\]"),
+        (lambda: mb.RunConfig(lr=1), "lr = 1: no setting: nothing in bytes or FLOPs of a step"),
         (lambda: mb.results("/nonexistent"), "no such folder"),
         (lambda: mb.sweep("/"), "/: a folder; allowed: the file of one sweep"),
     ],

@@ -175,7 +175,7 @@ class RunOptions(NamedTuple):
                 raise InputError([f"--{option} {text}: {allowed.format(text.upper())}"])
         for text in (part for texts in self.set or () for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
-            if not equals:
+            if not equals or not name.strip():
                 raise InputError([f"--set {text}: {_without_equals_sign(text)}"])
             settings[name.strip()] = _value(f"--set {name.strip()}=", value.strip())
         return settings
