@@ -26,7 +26,7 @@ def explain(
         return of_adapter(place, model, chosen)
     if place.is_dir() or place.name.endswith((".gguf", ".safetensors", ".safetensors.index.json")):
         return of_weights(place, model)
-    if not place.is_file():
+    if not place.exists():  # else a file, or a pipe
         raise InputError([f"{place}: no such file; allowed: a log, a .gguf or safetensors file, a "
                           "folder, a snapshot.pickle"])  # fmt: skip
     return of_log(place, model, chosen)

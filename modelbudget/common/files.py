@@ -5,7 +5,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -228,7 +228,9 @@ def replacing_folder(path: str | Path) -> Iterator[Path]:
 
 
 def write(path: str | Path, text: str) -> None:
-    with replacing(path) as new:
+    """Write a file in one step; into a pipe or a device, which nothing may replace, directly."""
+    is_other = os.path.exists(path) and not os.path.isfile(path)
+    with nullcontext(Path(path)) if is_other else replacing(path) as new:
         new.write_text(text, encoding="utf-8")
 
 

@@ -68,6 +68,12 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-5-8b", "did you mean llama-3-8b?"),
         ("google/gemma-3-4b-it-GPTQ", "no published model here; the nearest is gemma-3-4b; if "),
         ("llama-3-8b --trainer sft", "--trainer sft: has one model; allowed: --train"),
+        (
+            "llama-3-8b --trainer grpo --engine-share 2",
+            "--engine-share 2.0: allowed: a number betw",
+        ),
+        ("llama-3-8b --json --csv", "--json, --csv, --markdown: allowed: one of them"),
+        ("llama-3-8b --set =3", "--set =3: no value; allowed: FIELD=VALUE"),
         ("llama-3-8b --trainer dpo --length 8 --answer 9", "allowed: 1 to 7, with --length 8"),
         ("bert-base --serve h100", "one pass over all tokens: --fit h100 --inference"),
         ("llama-3-8b --serve h100 --draft ngram", "ngram: drafts from tokens, with neither"),

@@ -5,9 +5,11 @@ Each log was written here, with the numbers and in the form of the public source
 
 import io
 import json
+import os
 import pickle
 import random
 import sys
+import threading
 from contextlib import suppress
 
 import pytest
@@ -17,6 +19,7 @@ from helpers.gguf_files import KEYS_OF_FILE, written
 from modelbudget.api.command.app import main
 from modelbudget.api.explain import explain
 from modelbudget.api.explained import named_model
+from modelbudget.common import files
 from modelbudget.common.errors import InputError
 from modelbudget.files.log_lines import read_log
 
@@ -303,6 +306,19 @@ def test_the_command_asks_by_name_and_prints_data(tmp_path, command):
     assert json.loads(out)["version"] == 1
     _, out, _ = command("explain", str(path), "--markdown")
     assert out.startswith("**a.log: PEFT; no model**")
+
+
+def test_a_pipe_is_read_and_written_and_stays_one(tmp_path):
+    """`explain <(docker logs …)` found no such file; `lock -o` put a file in the pipe's place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    text, *_ = LOGS["torch, out of memory"]
+    writer = threading.Thread(target=files.write, args=(pipe, text))
+    writer.start()
+    explained = explain(pipe)
+    writer.join()
+    assert explained.title == "torch; no model"
+    assert pipe.is_fifo()
 
 
 def test_a_process_without_memory_is_answered_with_what_fits(tmp_path, command):

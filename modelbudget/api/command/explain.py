@@ -15,7 +15,7 @@ def run(
         str,
         typer.Argument(
             metavar="FILE",
-            help="A log, a .gguf or safetensors file or folder, an adapter, a snapshot.pickle.",
+            help="A log (-: of stdin), .gguf or safetensors, an adapter, a snapshot.pickle.",
         ),
     ],
     *,
@@ -27,7 +27,8 @@ def run(
 
     Nothing is guessed: what the file does not say is asked for by name.
     """
-    explained = explain(file, model, options.RunOptions(set=set).settings())
+    path = "/dev/stdin" if file == "-" else file
+    explained = explain(path, model, options.RunOptions(set=set).settings())
     rows = [(line.name, line.printed, line.explained, line.in_words) for line in explained.lines]
     title = f"{explained.path.name}: {explained.title}"
     table = Table(title, ("", "file", "explained", ""), rows, texts=("explained", ""))

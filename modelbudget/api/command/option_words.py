@@ -8,6 +8,8 @@ NAMED = ("batch", "length", "dtype", "implementation", "weights", "adapter", "op
 """Fields that have an option of their name."""
 _CODE = re.compile(r"`(?!modelbudget )(?:(\w+)\((.*?)\)|([^`()]+))`")
 """What a message of the library offers: a call with its arguments, or arguments or fields alone."""
+_ARGUMENT = re.compile(r"^\w+\(\): (\w+) = ")
+"""How a message of the library begins about an argument of a function."""
 OF_FUNCTIONS = {
     *("answer", "devices", "draft", "engine_share", "engine_sleeps", "model", "module"),
     *("reference", "reserve", "reward"),
@@ -28,7 +30,7 @@ def with_options(message: str, device: str = "fit") -> str:
         options = (_option_of(option, device) for option in arguments.split(", ") if option)
         return " ".join([f"--{function}", *options])
 
-    return _CODE.sub(words, message)
+    return _CODE.sub(words, _ARGUMENT.sub(r"`\1` ", message))
 
 
 def _option_of(code: str, device: str) -> str:

@@ -223,6 +223,8 @@ def expanded(function: Callable[..., None]) -> Callable[..., None]:
         of_groups = {
             name: group(*map(options.pop, group._fields)) for name, group in groups.items()
         }
+        if sum(of_groups.get("printed", ())) > 1:
+            raise InputError(["--json, --csv, --markdown: allowed: one of them"])
         try:
             function(**options, **of_groups)
         except InputError as error:
