@@ -22,6 +22,13 @@ class Argument(NamedTuple):
     allows: Callable[[Any], bool]
     allowed: str
 
+    @property
+    def or_none(self) -> "Argument":
+        """The argument that may be None, too."""
+        return Argument(
+            lambda value: value is None or self.allows(value), f"{self.allowed} or None"
+        )
+
 
 def whole_number(least: int, most: int) -> Argument:
     """Return the argument that is a whole number within bounds."""
@@ -38,7 +45,7 @@ def one_of(class_: type) -> Argument:
 
 def _is_settings(value: Any) -> bool:
     is_mapping = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-    return value is None or isinstance(value, RunConfig) or is_mapping
+    return isinstance(value, RunConfig) or is_mapping
 
 
 def _is_texts(value: Any) -> bool:
@@ -52,7 +59,7 @@ def _is_path(value: Any) -> bool:
 
 def _is_reserve(value: Any) -> bool:
     is_size = type(value) is int and 0 <= value <= MAX_COUNT
-    return value is None or isinstance(value, str) or is_size
+    return isinstance(value, str) or is_size
 
 
 TEXT = Argument(lambda value: isinstance(value, str), "text")
@@ -62,27 +69,21 @@ EACH_TEXT = Argument(_is_texts, "texts")
 BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")
-NO_NAME_OR_NAME = Argument(lambda value: value is None or _is_path(value), "a name or None")
-NO_PATH_OR_PATH = Argument(lambda value: value is None or _is_path(value), "a path or None")
 USUAL = {
-    "settings": Argument(_is_settings, "a RunConfig, keys with values, or None"),
+    "settings": Argument(_is_settings, "a RunConfig, keys with values,").or_none,
     "quantities": TEXTS,
     "devices": whole_number(1, MOST_DEVICES),
-    "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB, or None"),
-    **dict.fromkeys(("accelerators", "mmproj"), NO_PATH_OR_PATH),
+    "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB,").or_none,
+    **dict.fromkeys(("accelerators", "mmproj"), PATH.or_none),
     "answer": Argument(
-        lambda value: value is None or (type(value) is int and value > 0),
-        "a number of tokens or None",
-    ),
+        lambda value: type(value) is int and value > 0, "a number of tokens"
+    ).or_none,
     "engine_share": Argument(
-        lambda value: value is None or (type(value) in (int, float) and 0 < value < 1),
-        "a number between 0 and 1, or None",
-    ),
-    "gguf": Argument(
-        lambda value: value is None or isinstance(value, str), "a format of llama.cpp, or None"
-    ),
+        lambda value: type(value) in (int, float) and 0 < value < 1, "a number between 0 and 1,"
+    ).or_none,
+    "gguf": Argument(TEXT.allows, "a format of llama.cpp,").or_none,
     **dict.fromkeys(("accelerator", "component", "name", "quantity"), TEXT),
-    **dict.fromkeys(("draft", "reference", "reward"), NO_NAME_OR_NAME),
+    **dict.fromkeys(("draft", "reference", "reward"), NAME.or_none),
     **dict.fromkeys(("engine_sleeps", "imatrix", "training"), BOOLEAN),
 }
 """By the name that they have in all functions but those that say otherwise."""

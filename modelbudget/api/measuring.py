@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,15 +25,10 @@ from modelbudget.compare.comparison import compare, is_failed, verdict
 from modelbudget.compare.uncompared import quantities_by_reason
 from modelbudget.measurement.measured import Measured as OfModule
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.reference.cached_classes import (
-    refused_table,
-    traced_table,
-    witness_table,
-)
-from modelbudget.measurement.reference.class_run import ClassRun, class_run, whole_class
+from modelbudget.measurement.reference.cached_classes import count_all, traces_of
 from modelbudget.predict.predict import predict
 from modelbudget.sweeps.check_quantities import undefined
-from modelbudget.sweeps.class_config import ClassOfPoint, classes_of
+from modelbudget.sweeps.class_config import classes_of
 from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.quantity_names import OF_PARAMETERS
@@ -41,22 +38,22 @@ if TYPE_CHECKING:
     from torch import nn
 
     from modelbudget.api.chosen_model import ChosenModel, Settings
-    from modelbudget.measurement.reference.class_counts import Witness
 
 
 @dataclass(frozen=True)
 class Comparison(Frames):
     """Prediction and measurement of one model by component.
 
-    `table` has the columns of a sweep's comparison (docs/results.md). `of_class` is the count of
-    the model's class in `transformers`, None if it has none or parameters were not counted.
+    `table` has the columns of a sweep's comparison (docs/results.md). `of_class` has the count of
+    the model's class in `transformers`, or the `refusal`; None if it has none or parameters were
+    not counted.
     """
 
     model: str
     run: RunConfig
     family: type[Architecture]
     table: pl.DataFrame
-    of_class: Witness | None
+    of_class: pl.DataFrame | None
 
     @property
     def settings(self) -> str:
@@ -164,10 +161,10 @@ def compare_model(
     about = "000001", model.label, model.name
     points = points_table([Point(*about, *pair, model.base.transformers, model.base.config)])
     measured = measured_table(results, quantities)
-    of_class, values = class_values(points, measure)
+    counts, values = _of_class(points, measure)
     predicted = predict(points, quantities)
     table = compare(points, predicted, measured, [], failures(results), values)
-    return Comparison(model.label, run, type(architecture), table, of_class)
+    return Comparison(model.label, run, type(architecture), table, counts)
 
 
 def measure_models(
@@ -281,43 +278,22 @@ def _call(module: nn.Module, inputs: Any) -> Any:
     return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
-def class_values(
+def _of_class(
     points: pl.DataFrame, settings: Measure
-) -> tuple[Witness | None, pl.DataFrame | None]:
+) -> tuple[pl.DataFrame | None, pl.DataFrame | None]:
     """Return the count of the class of the only point, and its values as a table of traces.
 
     It is traced if the run's implementation is its own. None without a class, or without values.
     """
-    for point in classes_of(points):
-        about = {"point": pl.lit(point.point), "built_from": pl.lit(point.built_from)}
-        counted = _count(point) if "parameters" in settings.quantities else None
-        is_traced = point.run.implementation == TRANSFORMERS and settings.of_reference()
-        traces = _trace(point, settings).with_columns(**about) if is_traced else None
-        counts = witness_table([counted]).with_columns(**about) if counted else None
-        return counted, values_of_classes(traces, counts)
-    return None, None
-
-
-def _count(point: ClassOfPoint) -> Witness:
     from modelbudget.huggingface.construct import import_class
-    from modelbudget.measurement.reference.class_counts import Witness, witnesses
 
-    import_class(point.class_name)  # before processes are forked that count and trace it
-    try:
-        whole_class(point.class_name, point.run)
-        return witnesses([(point.class_name, point.keys_of_config())], 1)[0]
-    except ValueError as error:
-        return Witness(point.class_name, None, None, str(error))
-
-
-def _trace(point: ClassOfPoint, settings: Measure) -> pl.DataFrame:
-    from modelbudget.measurement.reference.class_trace import begin_traces
-
-    name, quantities = point.class_name, settings.of_reference()
-    try:
-        run = class_run(name, point.run)
-        wanted = ClassRun(name, point.keys_of_config(), run, quantities)
-    except ValueError as error:
-        return refused_table(name, dict.fromkeys(sorted(quantities), str(error)))
-    ((_, outcome),) = begin_traces([wanted], 1, settings.timeout_s, 0)()
-    return traced_table(name, quantities, outcome)
+    classes = classes_of(points)
+    is_counted = bool(classes) and "parameters" in settings.quantities
+    is_own = any(of.run.implementation == TRANSFORMERS for of in classes)
+    is_traced = is_own and bool(settings.of_reference())
+    if is_counted or is_traced:
+        import_class(classes[0].class_name)  # before processes are forked that count and trace it
+    with TemporaryDirectory() as folder:
+        counts = count_all(classes, 1, Path(folder))[0] if is_counted else None
+        traces = traces_of(classes, settings, {}, 1, Path(folder)).table if is_traced else None
+    return counts, values_of_classes(traces, counts)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelbudget.api.arguments import NAME, NO_NAME_OR_NAME, checked
+from modelbudget.api.arguments import NAME, checked
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.chosen_model import ChosenModel, Settings
@@ -157,7 +157,7 @@ class Model(ChosenModel):
         on = ChosenDevice(accelerator, devices, reserve, accelerators)
         return serve(self, on, settings, draft, file, mmproj)
 
-    @checked(accelerator=NO_NAME_OR_NAME)
+    @checked(accelerator=NAME.or_none)
     def trainer(
         self,
         name: str,

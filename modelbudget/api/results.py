@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from modelbudget.api.arguments import NO_PATH_OR_PATH, PATH, TEXTS, checked, whole_number
+from modelbudget.api.arguments import PATH, TEXTS, checked, whole_number
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.accelerators import accelerators
@@ -113,7 +113,7 @@ def results(folder: str | Path = RESULTS) -> Results:
     return opened
 
 
-@checked(file=PATH, folder=NO_PATH_OR_PATH, cores=whole_number(1, 2**16))
+@checked(file=PATH, folder=PATH.or_none, cores=whole_number(1, 2**16))
 def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) -> Results:
     """Run a sweep file and return its results.
 

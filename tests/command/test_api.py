@@ -323,7 +323,7 @@ def test_any_module_is_measured_by_calling_the_folder():
 def test_a_model_is_held_against_its_module():
     found = mb.model("gpt-2-124m").measure()
     assert found.agrees
-    assert found.of_class.parameters == found.predicted == 124_439_808
+    assert found.of_class["parameters"].item() == found.predicted == 124_439_808
     assert isinstance(found.to_polars(), pl.DataFrame)
     assert found.to_pandas().shape == found.to_polars().shape
     assert "comparisons agree" in found._repr_html_()

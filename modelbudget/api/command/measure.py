@@ -137,8 +137,9 @@ def _summary(comparison: Comparison) -> list[str]:
         for row in values
         if row["quantity"] == "parameters" or row["known_difference"] or not row["agrees"]
     ]
-    if (witness := comparison.of_class) and witness.parameters is None:
-        lines.append(f"transformers' {witness.class_name} was not counted: {witness.refusal}")
+    if comparison.of_class is not None:
+        refused = comparison.of_class.drop_nulls("refusal").select("class", "refusal")
+        lines += [f"transformers' {name} was not counted: {why}" for name, why in refused.rows()]
     return lines
 
 
