@@ -252,11 +252,14 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
     parameters, n_bytes = (of(quantity, values) for quantity, values in counted.items())
     if example_inputs is None:
         return Measured(parameters, n_bytes, None, None, None, {})
+    named = example_inputs if isinstance(example_inputs, dict) else {}
+    several = isinstance(example_inputs, tuple | list | dict)
+    positional = () if named else example_inputs if several else (example_inputs,)
     trace = Trace(module)
     on_gpu = of_module(module) if device == "meta" else nullcontext()
     with on_gpu, trace.watching("forward"):
         try:
-            out = _call(module, example_inputs)
+            out = module(*positional, **named)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
             raise InputError([f"measure(): {name} with these example_inputs: {why}"]) from error
@@ -270,12 +273,6 @@ def measure(module: nn.Module, example_inputs: Any = None) -> Measured:
         trace.peak,
         dict(trace.uncounted),
     )
-
-
-def _call(module: nn.Module, inputs: Any) -> Any:
-    if isinstance(inputs, dict):
-        return module(**inputs)
-    return module(*inputs) if isinstance(inputs, tuple | list) else module(inputs)
 
 
 def _of_class(

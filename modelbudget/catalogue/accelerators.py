@@ -175,8 +175,6 @@ def _meant(text: str, known: Sequence[Accelerator]) -> str | None:
     """Return how several devices, or a number of GB, are written: 2x4090, 24, 24G."""
     if without_unit := re.fullmatch(r"\s*([1-9]\d{0,3})\s*([GT]?)\s*", text.upper()):
         return f"no unit; write {without_unit[1]}{without_unit[2] or 'G'}B"
-    if re.fullmatch(r"\s*-?\d[\d.,e]*\s*[KMGT]?I?B\s*", text, re.IGNORECASE):
-        return f"{show(text)} is no memory of a device; allowed: {EXAMPLES}"
     for several in filter(None, (pattern.fullmatch(text.strip()) for pattern in SEVERAL)):
         with suppress(ValueError):
             named_or_sized(several["name"], known)

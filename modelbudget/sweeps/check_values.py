@@ -1,7 +1,7 @@
 """Checks of single names and values of a sweep."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 
 from pydantic import TypeAdapter, ValidationError
@@ -38,7 +38,11 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
             key = key.partition("[")[0] if key.startswith("grid") else key
             of_point = NAMES_OF_A_POINT if key.startswith("points") else ()
             mistakes.add(unknown_key(key, name, fields.union(of_point)))
-        _check_value(schemas, key, name, value, mistakes)
+        for schema in [schema for schema in schemas if name in schema.model_fields][:1]:
+            try:
+                field_value(schema, name, value, key)
+            except ValueError as error:
+                mistakes.add(str(error))
     if not _has_adapter(sweep, bases):
         for key, name, value in _values_in(sweep):
             if name in OF_ADAPTER:
@@ -79,17 +83,6 @@ def _has_adapter(sweep: Sweep, bases: dict[str, Base]) -> bool:
     return bool({"adapter", "served_adapters"} & {*sweep.derive, *of_bases}) or any(
         value not in ("none", 0) for name, value in values if name in ("adapter", "served_adapters")
     )
-
-
-def _check_value(
-    schemas: Sequence[type[Record]], key: str, name: str, value: Value, mistakes: Mistakes
-) -> None:
-    schema = next((schema for schema in schemas if name in schema.model_fields), None)
-    if schema is not None:
-        try:
-            field_value(schema, name, value, key)
-        except ValueError as error:
-            mistakes.add(str(error))
 
 
 def unknown_key(key: str, name: str, fields: set[str]) -> str:

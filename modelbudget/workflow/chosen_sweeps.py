@@ -8,7 +8,7 @@ from typing import Any
 
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.check_huggingface_files import check_huggingface_files
-from modelbudget.catalogue.named_models import Base, Catalogue, wrong_class
+from modelbudget.catalogue.named_models import Catalogue, wrong_class
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
@@ -162,15 +162,6 @@ def _as_snakemake_reads(name: str) -> Any:
     return parse_config([f"sweeps={name}"])["sweeps"]
 
 
-def _check_devices(checked: CheckedSweep, known: Sequence[str]) -> None:
-    """Note accelerators of `fit_measured_on` that are not among the known ones."""
-    for i, name in enumerate(checked.sweep.fit_measured_on):
-        if name not in known:
-            unknown = f"fit_measured_on[{i}] = {show(name)}: unknown accelerator"
-            suggestion = did_you_mean(name, known)
-            checked.mistakes.add(f"{unknown}{suggestion} (allowed: {', '.join(known)})")
-
-
 # These import Polars, which only sweeps without measurement, with layouts or with solve need here.
 
 
@@ -179,8 +170,11 @@ def plan(checked: CheckedSweep, devices: Sequence[str]):
 
     `devices`: names of known accelerators. Raises InputError with all mistakes.
     """
-    if devices:
-        _check_devices(checked, devices)
+    for i, name in enumerate(checked.sweep.fit_measured_on if devices else ()):
+        if name not in devices:
+            unknown = f"fit_measured_on[{i}] = {show(name)}: unknown accelerator"
+            suggestion = did_you_mean(name, devices)
+            checked.mistakes.add(f"{unknown}{suggestion} (allowed: {', '.join(devices)})")
     planned = _planned(checked)
     if checked.sweep.layouts:
         from modelbudget.predict import layout_search
@@ -207,23 +201,20 @@ def check_models(catalogue: Catalogue) -> None:
     Models that no sweep uses are checked too, since the report contains them. A mistake shared by
     several models of a file is reported once.
     """
-    models: dict[tuple[Path | None, str], list[str]] = {}
-    for base in catalogue.bases.values():
-        for line in _mistakes(base) if base.model else ():
-            models.setdefault((base.path, line), []).append(f"models.{base.name}")
-    for base in catalogue.bases.values():
-        for line in wrong_class(base) if not base.model else ():
-            models.setdefault((base.path, line), [base.name])
-    if models:
-        raise InputError([_line(path, line, names) for (path, line), names in models.items()])
-
-
-def _mistakes(base: Base) -> list[str]:
-    try:
-        named_architecture(base)
-    except ValueError as error:
-        return str(error).splitlines() + wrong_class(base)
-    return wrong_class(base)
+    places: dict[tuple[Path | None, str], list[str]] = {}
+    for base in sorted(catalogue.bases.values(), key=lambda base: base.model is None):
+        lines = wrong_class(base)
+        try:
+            if base.model:
+                named_architecture(base)
+        except ValueError as error:
+            lines = [*str(error).splitlines(), *lines]
+        for line in lines:
+            of_line = places.setdefault((base.path, line), [])
+            if base.model or not of_line:
+                of_line.append(f"models.{base.name}" if base.model else base.name)
+    if places:
+        raise InputError([_line(path, line, names) for (path, line), names in places.items()])
 
 
 def _line(path: Path | None, line: str, names: list[str]) -> str:

@@ -71,17 +71,12 @@ def restore_times() -> None:
 
     Snakemake makes a result again if it is older than its input.
     """
-    for result, time_made in _times():
-        if result.stat().st_mtime != time_made and not checksums.changed_results([result]):
-            os.utime(result, (time_made, time_made))
-
-
-def _times() -> Iterator[tuple[Path, float]]:
-    """Yield each result that exists and has a record, with the time at which it was made."""
     for record, result in _records():
         with suppress(OSError, ValueError, KeyError, TypeError):
-            if result.exists():
-                yield result, float(json.loads(record.read_text(encoding="utf-8"))["endtime"])
+            time_made = float(json.loads(record.read_text(encoding="utf-8"))["endtime"])
+            is_other = result.stat().st_mtime != time_made
+            if is_other and not checksums.changed_results([result]):
+                os.utime(result, (time_made, time_made))
 
 
 def _records() -> Iterator[tuple[Path, Path]]:

@@ -114,11 +114,6 @@ def writing(sweeps: dict[str, Expanded], table: str) -> list[str]:
     return [name for name, sweep in sweeps.items() if WRITTEN_BY[table](sweep)]
 
 
-def files_of_solved(expanded: Expanded) -> list[Path]:
-    """Return every file that the solutions of a sweep depend on, in the order of the rule."""
-    return [expanded.path, *model_files(), *expanded.files, ACCELERATORS]
-
-
 def is_zoo(expanded: Expanded) -> bool:
     """Whether the sweep contains every named model."""
     return expanded.sweep.models == "all"
@@ -177,9 +172,10 @@ def last_failure(sweep: str) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
-def source_files(predicted: Predicted) -> list[Path]:
-    """Return every file that a sweep without measurements depends on."""
-    return [predicted.path, *model_files(), *predicted.files]
+def source_files(sweep: Expanded | Predicted) -> list[Path]:
+    """Return every file that a sweep without measurements, or its solutions, depend on."""
+    accelerators = [ACCELERATORS] * bool(sweep.sweep.solve)
+    return [sweep.path, *model_files(), *sweep.files, *accelerators]
 
 
 def model_files() -> list[Path]:

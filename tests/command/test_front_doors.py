@@ -594,7 +594,6 @@ def test_what_fits_a_card_has_a_line_for_each_row(name):
         ("--fit", "24", "--fit 24: no unit; write 24GB"),
         ("--serve", "1.5t", "--serve 1.5t: unknown accelerator"),
         ("--serve", "24g", "--serve 24g: no unit; write 24GB"),
-        ("--fit", "0GB", "--fit 0GB: '0GB' is no memory of a device; allowed: a size such as 24GB"),
         ("--serve", "2x4090", "--serve 2x4090: several devices; write 4090, with --devices 2"),
         ("--fit", "8 x h100", "--fit 8 x h100: several devices; write h100, with --devices 8"),
         ("--fit", "v100x4", "--fit v100x4: several devices; write v100, with --devices 4"),

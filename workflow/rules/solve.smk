@@ -30,7 +30,7 @@ rule solve:
         "../../environment.yml"
     threads: lambda wildcards: (workflow.cores + 1) // 2
     params:
-        content=lambda wildcards: digest(targets.files_of_solved(SWEEPS[wildcards.sweep])),
+        content=lambda wildcards: digest(targets.source_files(SWEEPS[wildcards.sweep])),
     message:
         "{wildcards.sweep}: evaluate every shape of the grid"
     script:

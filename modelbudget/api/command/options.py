@@ -159,21 +159,18 @@ class RunOptions(NamedTuple):
 
     def settings(self) -> dict[str, Any]:
         """Return the fields that the command line sets. Raises InputError."""
-        named: dict[str, Any] = {
-            "batch": self.batch and _value("--batch ", self.batch),
-            "length": self.length and _value("--length ", self.length),
-            "dtype": self.dtype,
-            "implementation": self.implementation,
-            "weights": self.weights,
-            "adapter": self.adapter,
-            "adapter_rank": self.rank and _value("--rank ", self.rank),
-            "optimizer": self.optimizer,
+        given = {name: text for name, text in self._asdict().items() if text is not None}
+        fields = given.pop("set", ())
+        settings: dict[str, Any] = {
+            "adapter_rank" if name == "rank" else name: _value(f"--{name} ", text)
+            if name in ("batch", "length", "rank")
+            else text
+            for name, text in given.items()
         }
-        settings = {name: value for name, value in named.items() if value is not None}
         for (option, words), allowed in OF_OTHERS.items():
             if re.fullmatch(words, text := str(settings.get(option)), re.IGNORECASE):
                 raise InputError([f"--{option} {text}: {allowed.format(text.upper())}"])
-        for text in (part for texts in self.set or () for part in _SEVERAL.split(texts)):
+        for text in (part for texts in fields for part in _SEVERAL.split(texts)):
             name, equals, value = text.partition("=")
             if not equals or not name.strip():
                 raise InputError([f"--set {text}: {_without_equals_sign(text)}"])
