@@ -2,15 +2,26 @@
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue import named_models
 from modelbudget.catalogue.named_models import Base, as_spelled, without_owner
 from modelbudget.catalogue.quantised_copies import copy_of
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
+from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.suggestions import MAX_LISTED, nearest, offered
+from modelbudget.common.suggestions import (
+    MAX_LISTED,
+    WITHOUT_EFFECT,
+    nearest,
+    offered,
+    other_spelling,
+    without_setting,
+)
 from modelbudget.common.validation_messages import show
 from modelbudget.families import families
 from modelbudget.huggingface.checkpoint_files import HEADER, INDEX
@@ -35,6 +46,8 @@ _LATEST = ":latest"
 """The tag of a model at ollama.com that says nothing."""
 _NEAREST_MODEL = 0.8
 """Similarity from which a name is offered in place of a repository's."""
+FEWEST_KEYS = 3
+"""Keys of which the meaning is known, from which a file is taken for a trainer's."""
 _END_OF_WORD = re.compile(r"[-_:]")
 
 
@@ -170,7 +183,8 @@ def _config(name: str) -> Path | None:
     elif path.suffix in (".yaml", ".yml") and os.path.isfile(path):
         of_trainer = "a trainer's settings as options (docs/how-to/fine-tune.md)"
         of_sweep = f"a sweep with `modelbudget sweep {name}`"
-        raise InputError([f"{name}: no model; allowed: {of_sweep}, {of_trainer}"])
+        no_model = f"{name}: no model; allowed: {of_sweep}, {of_trainer}"
+        raise InputError([no_model, *_settings_of_trainer(path)])
     elif _FOLDER.fullmatch(name):
         raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
     elif path.suffix != ".json":
@@ -179,6 +193,35 @@ def _config(name: str) -> Path | None:
         raise InputError([f"{path}: {_NO_MODELS[path.name]}"])
     _must_be_file(path, _WITH_CONFIG)
     return path
+
+
+def _settings_of_trainer(path: Path) -> Iterator[str]:
+    """Yield what to write in place of each key of a trainer's file, and which have no answer."""
+    answers: dict[str, str] = {}
+    try:
+        keys = dict(_keys(load_yaml(path)))
+    except InputError:  # which `modelbudget sweep` says
+        return
+    for key, value in keys.items():
+        field = other_spelling(key, RunConfig.model_fields)
+        if answer := without_setting(key) or (field and f"`{field}` here"):
+            answers[key] = f"{path}: {key} = {show(value)}: {answer}"
+    if "base" in keys or len(answers) < FEWEST_KEYS:
+        return
+    yield from (line for line in answers.values() if not line.endswith(WITHOUT_EFFECT))
+    if unknown := [key for key in keys if key not in answers]:
+        yield f"{path}: not known: {', '.join(unknown)}"
+
+
+def _keys(mapping: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys of a file and of the mappings in it; torchtune's have a `_component_`."""
+    for key, value in mapping.items():
+        if isinstance(value, dict):
+            if component := value.get("_component_"):
+                yield key, component
+            yield from _keys({name: of for name, of in value.items() if name != "_component_"})
+        elif value not in (None, False, ""):
+            yield key, value
 
 
 def _must_be_file(path: Path, allowed: str) -> None:

@@ -139,7 +139,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
             # Processes that check the sweep would hold the pipe open, whose end Snakemake awaits.
             os.register_at_fork(after_in_child=cast(Any, run.stdin).close)
             checked = read(path, Catalogue(CATALOGUE))
-            plan(checked, [known.name for known in accelerators(CONFIGS / "accelerators.yaml")])
+            plan(checked, accelerators(CONFIGS / "accelerators.yaml"))
             place = Path(folder) if folder else path.with_suffix("")
             _prepare(place, path, checked.files)
             arguments = ["--snakefile", str(HOME / "Snakefile"), "--directory", str(place)]

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from modelbudget.common.number_format import counted
-from modelbudget.common.suggestions import MAX_LISTED, offered, unknown_field
+from modelbudget.common.suggestions import MAX_LISTED, offered, unknown_field, without_setting
 
 MAX_DESCRIBED = 100
 SCHEMA = "workflow/schemas/sweep.schema.json"
@@ -134,6 +134,8 @@ def _one_of(error: Any, rest: str) -> str:
     if len(expected) <= MAX_LISTED:
         return f"must be {expected}"
     known = re.findall(r"'([^']+)'", expected)
+    if answer := without_setting(str(error["input"])):
+        return f"no such value: {answer}"
     return f"unknown{offered(str(error['input']), known, rest, FIRST_VALUES)}"
 
 

@@ -12,7 +12,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_values import parts_of_length, tokens
-from modelbudget.catalogue.accelerators import Accelerator
+from modelbudget.catalogue.accelerators import Accelerator, named
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS, implementations
 from modelbudget.components.mixers.sliding_attention import ALIGNED
 from modelbudget.predict import prediction_or_reason
@@ -253,10 +253,10 @@ def cells(
                     yield Cell(point, purpose, device, field, solution, of_class)
 
 
-def measured_on(summary: Mapping, devices: Iterable[Accelerator]) -> list[Accelerator]:
+def measured_on(summary: Mapping, devices: Sequence[Accelerator]) -> list[Accelerator]:
     """Return the devices on which a sweep's `fit` is measured: all, unless it names some."""
-    names = summary["fit_measured_on"]
-    return [device for device in devices if not names or device.name in names]
+    chosen = [named(name, devices) for name in summary["fit_measured_on"]]
+    return [device for device in devices if not chosen or device in chosen]
 
 
 def _not_compared(point: Point, purpose: str) -> str | None:

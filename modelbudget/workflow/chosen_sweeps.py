@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from modelbudget.catalogue.accelerators import accelerators
+from modelbudget.catalogue.accelerators import Accelerator, accelerators, named
 from modelbudget.catalogue.check_huggingface_files import check_huggingface_files
 from modelbudget.catalogue.named_models import Catalogue, wrong_class
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
-from modelbudget.common.suggestions import did_you_mean
+from modelbudget.common.suggestions import did_you_mean, offered
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check
 from modelbudget.sweeps.derive import named_architecture
@@ -51,9 +51,9 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     check_huggingface_files()  # here and not in each job
     catalogue = Catalogue(MODELS)
     check_models(catalogue)
-    devices: list[str] = []
+    devices: list[Accelerator] = []
     with _noting(mistakes):
-        devices = [device.name for device in accelerators(ACCELERATORS)]
+        devices = accelerators(ACCELERATORS)
     sweeps = []
     for path in [files[name] for name in files if name in names]:
         with _noting(mistakes):
@@ -165,16 +165,18 @@ def _as_snakemake_reads(name: str) -> Any:
 # These import Polars, which only sweeps without measurement, with layouts or with solve need here.
 
 
-def plan(checked: CheckedSweep, devices: Sequence[str]):
+def plan(checked: CheckedSweep, devices: Sequence[Accelerator]):
     """Return a sweep with its points as `Expanded`, or as `Predicted` if it has none to measure.
 
-    `devices`: names of known accelerators. Raises InputError with all mistakes.
+    `devices`: the known accelerators. Raises InputError with all mistakes.
     """
+    names = [device.name for device in devices]
     for i, name in enumerate(checked.sweep.fit_measured_on if devices else ()):
-        if name not in devices:
+        try:
+            named(name, devices)
+        except ValueError:
             unknown = f"fit_measured_on[{i}] = {show(name)}: unknown accelerator"
-            suggestion = did_you_mean(name, devices)
-            checked.mistakes.add(f"{unknown}{suggestion} (allowed: {', '.join(devices)})")
+            checked.mistakes.add(f"{unknown}{offered(name, names, '')}")
     planned = _planned(checked)
     if checked.sweep.layouts:
         from modelbudget.predict import layout_search

@@ -483,7 +483,7 @@ NEAREST = {
     "num_query_groups": "n_kv_head", "vocab_size": "n_vocab", "padded_vocab_size": "n_vocab",
     "intermediate_size": "d_ff", "ffn_dim": "d_ff", "ffn_hidden_size": "d_ff",
     "max_position_embeddings": "n_ctx", "seq_len": "length", "block_size": "n_ctx",
-    "tie_word_embeddings": "tied", "batch_size": "batch", "micro_batch_size": "batch",
+    "tie_word_embeddings": "tied", "batch_size": "batch", "train_batch_size": "batch",
     "sequence_length": "length", "attention_dropout": "dropout", "D_Model": "d_model",
     "n-layer": "n_layer", "d_modell": "d_model", "N KV head": "n_kv_head",
     "gradient_checkpointing": "recompute", "torch_dtype": "dtype",

@@ -112,6 +112,65 @@ def test_no_field_is_a_name_without_a_setting():
     assert not suggestions._without_setting().keys() & {*map(suggestions._plain, fields)}
 
 
+AXOLOTL = """
+base_model: NousResearch/Llama-3.2-1B
+load_in_4bit: true
+adapter: qlora
+lora_target_linear: true
+datasets: [{path: a}]
+sequence_len: 2048
+micro_batch_size: 2
+optimizer: adamw_bnb_8bit
+bf16: auto
+wandb_name:
+warmup_ratio: 0.1
+fsdp_config: {offload_params: true, made_up: 1}
+"""  # as examples/llama-3/qlora-1b.yml of axolotl (067b021c8) has them
+TORCHTUNE = """
+model: {_component_: torchtune.models.llama3.lora_8b, lora_attn_modules: [v_proj], lora_rank: 8}
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: null}
+optimizer: {_component_: torch.optim.AdamW, fused: true, lr: 3e-4}
+enable_activation_checkpointing: true
+"""  # as recipes/configs/llama3/8B_lora_single_device.yaml (bd2a0fc7)
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "unknown"),
+    [
+        (AXOLOTL, {"base_model": "first argument", "load_in_4bit": "`weights` here",
+                   "adapter": "`adapter` here", "lora_target_linear": "`adapter_targets` here",
+                   "sequence_len": "`length` here", "micro_batch_size": "`n_microbatch`",
+                   "optimizer": "`optimizer` here", "bf16": "`autocast=bfloat16`",
+                   "offload_params": "`optimizer=adamw-offload`"}, ["made_up"]),
+        (TORCHTUNE, {"model": "first argument", "lora_attn_modules": "`adapter_targets` here",
+                     "lora_rank": "`adapter_rank` here", "optimizer": "AdamW': `optimizer` here",
+                     "fused": "`fused` here",
+                     "enable_activation_checkpointing": "`recompute` here"}, []),
+        ("title: a\nbase: llama-3\nfixed: {length: 8, batch: 1, dtype: bfloat16}", {}, []),
+        ("a: [", {}, []),
+    ],
+)  # fmt: skip
+def test_each_key_of_a_trainers_file_has_an_answer_or_is_named(tmp_path, text, answers, unknown):
+    """A file was refused in one line, and its reader left to a table of the docs."""
+    path = tmp_path / "file.yml"
+    path.write_text(text)
+    with pytest.raises(InputError) as refusal:
+        mb.model(path)
+    _, *lines = refusal.value.mistakes
+    left = lines.pop() if unknown else ""
+    assert left == (f"{path}: not known: {', '.join(unknown)}" if unknown else "")
+    assert [line.removeprefix(f"{path}: ").split(" = ")[0] for line in lines] == [*answers]
+    assert all(answer in line for answer, line in zip(answers.values(), lines, strict=True))
+
+
+def test_a_name_of_an_initialisation_or_of_a_part_says_what_to_write():
+    gpt2 = mb.model("gpt-2-124m")
+    with pytest.raises(InputError, match="'pissa': no such value: write `adapter=lora`, of which"):
+        gpt2.run({"adapter": "pissa"})
+    with pytest.raises(InputError, match="mamba: write `input selection step`"):
+        gpt2.run({"adapter": "lora", "adapter_targets": "mamba"})
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
