@@ -401,7 +401,7 @@ def test_the_pipeline_solves_measures_and_follows_the_file_of_accelerators(make_
         "measure: {device: meta, quantities: [peak_training_bytes]}\n"
     )
     project.write_sweep("small.yaml", text)
-    project.write_sweep("two.yaml", f"{text}fit_measured_on: [a100, h200-141gb]\n")
+    project.write_sweep("two.yaml", f"{text}fit_measured_on: [a100, h200]\n")
     results, devices = (project.folder / name for name in ("results/small", "configs"))
     made = [f"results/small/{name}" for name in ("fit.parquet", "charts")]
     run = project.snakemake(*made, "results/two/fit.parquet")
