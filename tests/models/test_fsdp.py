@@ -163,6 +163,19 @@ def test_random_decoders_by_program(drawn, zero, devices, is_mixed):
     assert programmed(a, run) == measured(a, run), (a, run)
 
 
+def test_no_table_that_layers_read_is_gathered_between_chunks_of_the_loss():
+    """Torch refuses a shard in place of T5's buckets, unless the head's group holds the table."""
+    fields = {"position": "buckets", "n_bucket": 4, "n_layer": 1}
+    chunks = {"batch": 2, "length": 4, "data_parallel": 2, "zero": 3, "loss_chunks": 2}
+    run = RunConfig(**MIXED | chunks | {"attention_kernel": "math", "backend": "gpu"})
+    untied, tied = (Decoder(**SMALL | LLAMA | fields | {"tied": tied}) for tied in (False, True))
+    assert "position: buckets is not gathered" in str(run_mistake(untied, run))
+    with pytest.raises(RuntimeError, match="mixed"):
+        measured(untied, run)
+    assert run_mistake(tied, run) is None
+    assert programmed(tied, run) == measured(tied, run)
+
+
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["GPT-2", "Llama"])
 def test_processes_that_communicate_hold_the_same(tmp_path, devices, name):
