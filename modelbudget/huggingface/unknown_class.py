@@ -61,12 +61,21 @@ def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
     if tied is None or (place is config and sizes["n_ctx"] is None):
         of_class = _config_class(config)()
-        tied = getattr(of_class, "tie_word_embeddings", True) if tied is None else tied
+        tied = _ties(of_class) if tied is None else tied
         n_ctx = getattr(of_class, keys["n_ctx"], None)
         if sizes["n_ctx"] is None and isinstance(n_ctx, int) and n_ctx > 0:  # XLNet has -1
             sizes["n_ctx"] = n_ctx
     counted = {field: size for field, size in sizes.items() if isinstance(size, int)}
     return {"kind": class_name, "config": json.dumps(config), "tied": bool(tied), **counted}
+
+
+def _ties(config: Any) -> bool:
+    """Return whether a config object ties the head, itself or in its language model (BLIP-2).
+
+    What has no such attribute does not (transformers 5.23, `get_expanded_tied_weights_keys`).
+    """
+    of_text = getattr(config.get_text_config(), "tie_word_embeddings", False)
+    return bool(getattr(config, "tie_word_embeddings", of_text))
 
 
 def fields_of_built(config: dict[str, Any]) -> dict[str, Any]:

@@ -84,6 +84,22 @@ def test_a_head_that_only_the_class_ties_has_a_line(read_file, kind):
     assert ("a head of its own" in found.notes[0].text) == (is_tied and not found.fields["tied"])
 
 
+@pytest.mark.parametrize(
+    ("kind", "model_type"),
+    [
+        ("MuseGlimmerForConditionalGeneration", "muse_glimmer"),  # no attribute: not tied
+        ("Blip2ForConditionalGeneration", "blip-2"),  # its language model ties itself
+    ],
+)
+def test_a_file_without_the_key_ties_as_in_its_class(read_file, kind, model_type):
+    """Of classes without a formula, whose own config has no such attribute."""
+    config = {"architectures": [kind], "model_type": model_type}
+    with torch.device("meta"), uninitialised():
+        module = construct(kind, config_object(kind, {}))
+    head, table = module.get_output_embeddings(), module.get_input_embeddings()
+    assert read_file(config).fields["tied"] == (head.weight is table.weight)
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", [*WRAPPED])
 def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind, tied):
