@@ -18,6 +18,8 @@ def components_of_class(path: str) -> tuple[str, ...]:
 
     A part of a decoder behind an encoder (BART) may have the path of one without (OPT).
     """
+    if _first("other_inputs", path):
+        return ()
     names = [_first("components", path)]
     if stack := STACK.fullmatch(path[:LONGEST]):
         name = _first("of_a_stack", stack[2])

@@ -100,6 +100,16 @@ def test_a_file_without_the_key_ties_as_in_its_class(read_file, kind, model_type
     assert read_file(config).fields["tied"] == (head.weight is table.weight)
 
 
+def test_what_reads_images_is_no_part_of_the_layers(tmp_path):
+    """A traced class whose encoder of images has paths as those of the language model."""
+    text = {"num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 96}
+    config = {"architectures": ["MuseGlimmerForConditionalGeneration"], "text_config": text}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config | {"model_type": "muse_glimmer"}))
+    counted = {row["component"]: row["value"] for row in model(path).parameters().rows()}
+    assert counted["layer.mlp.up"] == counted["layer.mlp.down"] == 2 * 256 * 96
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("kind", [*WRAPPED])
 def test_keys_that_contradict_each_other_tie_as_in_the_class(read_file, kind, tied):
