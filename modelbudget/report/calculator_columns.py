@@ -1,6 +1,5 @@
-"""Nodes of the quantities of the calculator as columns of small numbers, which compress well."""
+"""Nodes of the quantities of the calculator as columns, which compress well."""
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,42 +10,31 @@ FAR = 128
 """The smallest number that takes three bytes."""
 
 
-def in_columns(runs: Mapping[str, Mapping[str, Sequence[int]]]) -> list:
-    """Return columns of the quantities of runs, and the names of the runs.
+def in_columns(runs: Mapping[str, Mapping[str, Sequence[int]]]) -> dict:
+    """Return the names of runs, and columns of their quantities.
 
-    A quantity has two columns, for budgets and for the nodes of whether its formula holds: each
-    number less the one before, null where a run has none.
+    A quantity has two columns, for budgets and for the nodes of whether its formula holds: null
+    where a run has none.
     """
     columns = {
-        name: [_steps(run[name][k] if name in run else None for run in runs.values())
-               for k in (0, 1)]
+        name: [[run[name][k] if name in run else None for run in runs.values()] for k in (0, 1)]
         for name in dict.fromkeys(name for run in runs.values() for name in run)
-    }  # fmt: skip
-    return [columns, list(runs)]
+    }
+    return {"names": list(runs), "columns": columns}
 
 
-def as_steps(budgets: Iterable[tuple]) -> dict[str, list]:
+def with_lists(budgets: Iterable[tuple]) -> dict[str, list]:
     """Return budgets as lists of components, each once, and a row of nodes for each budget.
 
-    A row is the index of its list and the nodes, each less the one before: first the total, less
-    the total before. So budgets of equal formulas have nearly equal rows.
+    A row is the index of its list and the nodes, first the total.
     """
     lists: dict[tuple, int] = {}
-    rows, before = [], 0
-    for whole, *parts in budgets:
-        index = lists.setdefault(tuple(name for name, _ in parts), len(lists))
-        nodes = [before, whole, *(node for _, node in parts)]
-        rows.append([index, *(node - last for last, node in itertools.pairwise(nodes))])
-        before = whole
+    rows = [
+        [lists.setdefault(tuple(name for name, _ in parts), len(lists)), whole,
+         *(node for _, node in parts)]
+        for whole, *parts in budgets
+    ]  # fmt: skip
     return {"components": list(map(list, lists)), "rows": rows}
-
-
-def _steps(values: Iterable[int | None]) -> list[int | None]:
-    steps, before = [], 0
-    for value in values:
-        steps.append(None if value is None else value - before)
-        before = before if value is None else value
-    return steps
 
 
 def in_bytes(graph: Mapping) -> tuple[dict, bytes]:

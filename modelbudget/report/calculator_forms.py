@@ -16,7 +16,7 @@ from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_columns import as_steps, in_columns
+from modelbudget.report.calculator_columns import in_columns, with_lists
 from modelbudget.report.calculator_runs import (
     ALONE_CHOICES,
     CHOICES,
@@ -116,7 +116,7 @@ class Formulas:
                 sizes.append((quantity, word, self.graph.node(total(terms)), holds))
         return sizes
 
-    def _runs(self, a, runs: list[Settings], quantities: list[str], class_name: str = "") -> list:
+    def _runs(self, a, runs: list[Settings], quantities: list[str], class_name: str = "") -> dict:
         """Return the quantities of each run as columns; dtypes of one size have one formula."""
         by_size: dict[tuple, dict] = {}
         by_choices = {}
@@ -251,6 +251,6 @@ def formulas(
     return {
         "forms": {key: [form[key] for form in forms] for key in forms[0]},
         "graph": collected.graph.data(),
-        "budgets": as_steps(collected.budgets),
+        "budgets": with_lists(collected.budgets),
         "groups": [(name, variable_of_group(group_of(name))) for name in components],
     }

@@ -10,28 +10,10 @@
   const nodes = new Uint8Array(await unpacked("nodes").arrayBuffer());
   await pause();
 
-  // Budgets and runs as calculator_columns.py writes them: nodes as steps.
-  let total = 0;
-  const budgetNodes = data.budgets.rows.map(([index, first, ...steps]) => {
-    total += first;
-    let node = total;
-    return [total, ...steps.map((step, i) => [data.budgets.components[index][i], (node += step)])];
-  });
-  function unfolded([columns, names]) {
-    const runs = Object.fromEntries(names.map((name) => [name, {}]));
-    for (const [quantity, [budgets, holds]] of Object.entries(columns)) {
-      let [budget, node] = [0, 0];
-      names.forEach((name, i) => {
-        if (budgets[i] !== null) runs[name][quantity] = [(budget += budgets[i]), (node += holds[i])];
-      });
-    }
-    return runs;
-  }
-  data.forms = rowsOf(data.forms);
-  for (const form of data.forms) {
-    form.runs = unfolded(form.runs);
-    for (const name of Object.keys(form.classes)) form.classes[name] = unfolded(form.classes[name]);
-  }
+  // Budgets as calculator_columns.py writes them.
+  const { rows: budgets, components: lists } = data.budgets;
+  const budgetNodes = budgets.map(([index, total, ...nodes]) => [total, ...nodes.map((node, i) => [lists[index][i], node])]);
+  const forms = rowsOf(data.forms);
   await pause();
   const HOME = "#what-if";
   const groups = new Map(data.groups);
@@ -211,9 +193,9 @@
     const settings = settingsOf(values);
     const rules = broken(settings);
     const reasons = rules.map(({ reason }) => reason);
-    const form = data.forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
+    const form = forms.find(({ categories }) => Object.entries(categories).every(([name, value]) => value === values[name]));
     if (!form) {
-      const named = Object.keys(data.forms[0].categories).map((name) => `${name}: ${values[name]}`);
+      const named = Object.keys(forms[0].categories).map((name) => `${name}: ${values[name]}`);
       reasons.push(`the page has no formulas for ${named.join(", ")}; modelbudget config.json predicts parameters, caches, FLOPs and peaks`);
       return { ...IMPOSSIBLE, values, reasons, broken: rules };
     }
@@ -227,9 +209,9 @@
     // The nodes of a quantity and of its components. One device does the inference, however many train.
     const budget = (runs, quantity) => {
       if (quantity === "parameters") return [form.total, ...Object.entries(form.components).map(([name, [, product]]) => [name, product])];
-      const run = runs?.[keyOf(data.of_inference.includes(quantity) ? { ...settings, ...ALONE } : settings)];
-      const [place, holds] = run?.[quantity] ?? [];
-      return place !== undefined && value(holds) ? budgetNodes[place] : undefined;
+      const run = runs?.names.indexOf(keyOf(data.of_inference.includes(quantity) ? { ...settings, ...ALONE } : settings));
+      const [places, holds] = runs?.columns[quantity] ?? [[]];
+      return Number.isInteger(places[run]) && value(holds[run]) ? budgetNodes[places[run]] : undefined;
     };
     const whole = (runs) => (quantity) => {
       const nodes = budget(runs, quantity);
