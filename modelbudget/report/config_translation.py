@@ -31,11 +31,13 @@ FAMILY = Decoder.name()
 AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
 """Keys of sizes that the page counts with, and their values there."""
 
-AS_THEY_ARE = (
+AS_THEY_ARE = {
     "model_type", "defaults", "aliases", "mixers", "layer_types", "layer_mlps", "attention_at",
-    "attention_counts_from", "dense_layers", "rope_layers",
-)  # fmt: skip
+    "attention_counts_from", "dense_layers", "rope_layers", "ignored",
+}  # fmt: skip
 """Keys of a class that the page reads as its file has them."""
+OF_ALL = {"known_as", "known_where", "text_parts", "ignored", "layer_types", "not_used"}
+"""The same of the file of all classes."""
 WHERE = ("attention_where", "experts_where")
 """Expressions of keys and a layer's number."""
 
@@ -57,31 +59,21 @@ def default_decoders() -> dict[str, Decoder]:
 def translation_data() -> dict:
     """Return what the keys of each class mean, and the other classes that are known."""
     shared = shared_keys()
-    return {
+    return shared.model_dump(mode="json", include=OF_ALL) | {
         "classes": {name: _class(name, entry) for name, entry in _classes().items()},
         "other_families": {
             name: entry.family for name, entry in translations().items() if entry.family != FAMILY
         },
-        "known_as": shared.known_as,
-        "known_where": [case.model_dump() for case in shared.known_where],
         "basic_sizes": sorted(BASIC_SIZES),
         "most_layers": MAX_DEPTH,
-        "text_parts": shared.text_parts,
         "part": OF_PART.pattern,
         "of_whole": OF_WHOLE,
         "dtype_keys": DTYPES,
-        "ignored": [pattern.pattern for pattern in shared.ignored],
-        "layer_types": shared.layer_types,
         "sizes_of_parts": {
             name: list(entry.SIZES) for name, entry in (mixers() | feed_forward()).items()
         },
         "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
-        "not_used": [
-            entry.model_dump(include={"unless", "unless_of_class", "note"})
-            | {"keys": entry.keys.pattern}
-            for entry in shared.not_used
-        ],
         "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "formats": [
@@ -128,10 +120,9 @@ def _classes() -> dict[str, Translation]:
 
 
 def _class(name: str, translation: Translation) -> dict:
-    return translation.model_dump(include={*AS_THEY_ARE}) | {
+    return translation.model_dump(mode="json", include=AS_THEY_ARE) | {
         "fixed": translation.fixed | translation.classes[name],
         "meanings": {key: _meaning(translation.meaning(key)) for key in translation.defaults},
-        "ignored": [pattern.pattern for pattern in translation.ignored],
         "requires": [(text, of_expression(text)) for text in translation.requires],
         "computed": {field: of_expression(text) for field, text in translation.computed.items()},
         **{key: of_expression(text) for key in WHERE if (text := getattr(translation, key))},
