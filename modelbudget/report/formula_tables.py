@@ -109,7 +109,8 @@ def steps(
         module, table = printed[point["architecture"]], None
         if point["total"] is not None:
             caption = f"Components of {point['label']}"
-            table = component_table(point, sweep.of_point(point), caption, with_numbers=True)
+            rows = sweep.comparison.filter(point=point["point"])
+            table = component_table(point, rows, caption, with_numbers=True)
         description = inspect.getdoc(families()[point["family"]]) or ""
         steps.append(
             {
@@ -127,12 +128,10 @@ def steps(
 
 def _walkthrough(walkthrough: dict) -> dict:
     """Return shapes of parts that have none in them, a real size and torch's modules, if any."""
-    if "shapes" not in walkthrough:
-        return {"shapes": None, "real": None, "torch": None}
-    names = [part["name"] for part in walkthrough["shapes"][1:]]
+    parts = walkthrough.get("shapes", ())
     shapes = [
         part
-        for part in walkthrough["shapes"]
-        if not part["name"] or not any(name.startswith(f"{part['name']}.") for name in names)
+        for part in parts
+        if not part["name"] or not any(of["name"].startswith(f"{part['name']}.") for of in parts)
     ]
-    return walkthrough | {"shapes": shapes}
+    return {"real": None, "torch": None} | walkthrough | {"shapes": shapes}

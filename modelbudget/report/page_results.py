@@ -43,10 +43,6 @@ class SweepResult(NamedTuple):
     def name(self) -> str:
         return self.summary["name"]
 
-    def of_point(self, point: dict) -> pl.DataFrame:
-        """Return the comparison's rows of one point."""
-        return self.comparison.filter(pl.col("point") == point["point"])
-
 
 class PredictedResult(NamedTuple):
     """Results of a sweep without measurements: sweep.json, and its charts."""

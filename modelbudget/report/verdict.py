@@ -45,12 +45,7 @@ class Verdict(NamedTuple):
     @property
     def right(self) -> bool:
         """Return whether all comparisons agree, those with classes included."""
-        return self.agreed == self.compared and self.is_of_class
-
-    @property
-    def is_of_class(self) -> bool:
-        """Return whether all values that a class must have are those of the class."""
-        return self.of_class_agreed == self.of_class
+        return self.agreed == self.compared and self.of_class_agreed == self.of_class
 
     @property
     def whole(self) -> bool:
@@ -124,7 +119,7 @@ def line(verdicts: list[Verdict]) -> str:
         return "nothing was measured: all is predicted"
     near = sum(verdict.near for verdict in verdicts)
     wrong = [verdict.source for verdict in verdicts if verdict.agreed != verdict.compared]
-    unlike_class = [verdict.source for verdict in verdicts if not verdict.is_of_class]
+    unlike_class = [one.source for one in verdicts if one.of_class_agreed != one.of_class]
     missing, hidden = (
         [f"{getattr(one, of):,} in {one.source}" for one in verdicts if getattr(one, of)]
         for of in ("failed", "uncompared")

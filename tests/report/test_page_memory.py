@@ -60,8 +60,10 @@ def test_every_formula_that_is_shown_gives_the_number_beside_it(results):
     checked = 0
     for sweep in results.sweeps:
         for point in sweep.points.iter_rows(named=True):
-            rows = sweep.of_point(point).filter(
-                pl.col("prediction") == "formula", pl.col("quantity") != "peak_training_bytes"
+            rows = sweep.comparison.filter(
+                pl.col("quantity") != "peak_training_bytes",
+                point=point["point"],
+                prediction="formula",
             )
             for quantity in rows["quantity"].unique():
                 if not (shown := formulas(point, quantity)):  # a program alone gives it

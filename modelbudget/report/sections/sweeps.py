@@ -122,7 +122,7 @@ def _example(
     point = choice.sort("total", maintain_order=True, descending=True).row(0, named=True)
     name = known.get(point["architecture"], point["label"])
     label = point["label"] if point["label"].startswith(name) else f"{name} ({point['label']})"
-    rows = sweep.of_point(point)
+    rows = sweep.comparison.filter(point=point["point"])
     table = formula_tables.component_table(point, rows, f"Components of {label}")
     counted = rows.filter(pl.col("measured") > 0, quantity="parameters")
     groups = {group_of(name) for name in counted["component"]}
