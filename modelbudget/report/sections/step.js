@@ -1,10 +1,11 @@
 // The cursor over a training step, alone and on one of several devices.
 
-story.entries.step = (section, { allocations: columns, groups, phases, component, operation, shared }) => {
+story.entries.step = (section, { allocations: columns, groups, phases, shared }) => {
   const { grouped, bytes, made } = story;
   const [slider, panel] = [section.querySelector("input"), section.querySelector(".here")];
   let start = 0;
-  const allocations = columns[0].map((later, i) => [start += later, start + columns[1][i], ...columns.slice(2).map((one) => one[i])]);
+  const allocations = rowsOf(columns).map((row) => ({ ...row, start: (start += row.start), end: start + row.live }));
+  const colours = new Map(groups);
   const MOST = 6;
   const LEAST = 0.001; // share of the live bytes
 
@@ -20,24 +21,23 @@ story.entries.step = (section, { allocations: columns, groups, phases, component
 
   const amount = (n) => made("span", { textContent: bytes(n), title: `${grouped(n)} bytes` });
 
-  const sum = (rows) => rows.reduce((all, row) => all + row[2], 0);
-  const summed = (rows, key) => [...Map.groupBy(rows, key)].map(([name, of]) => [name, sum(of)]).sort((a, b) => b[1] - a[1]);
+  const sum = (rows) => rows.reduce((all, row) => all + row.bytes, 0);
 
   function show(at) {
-    const live = allocations.filter(([start, end]) => start <= at && at < end);
+    const live = allocations.filter(({ start, end }) => start <= at && at < end);
     const total = sum(live);
-    const started = allocations.findLast(([start]) => start === at);
+    const started = allocations.findLast(({ start }) => start === at);
     const [phase] = phases.find((one) => at <= one[2]);
-    const by = summed(live, (row) => row[3]).sort((a, b) => a[0] - b[0]).filter((one) => one[1] > LEAST * total);
-    const changing = live.filter((row) => !["parameters", "optimizer states"].includes(groups[row[3]][0]));
-    const tensors = summed(changing, (row) => row.slice(3).join(" ")).slice(0, MOST);
+    const by = groups.map(([group]) => [group, sum(live.filter((row) => row.group === group))]).filter(([, n]) => n > LEAST * total);
+    const changing = live.filter(({ group }) => !["parameters", "optimizer states"].includes(group));
+    const byTensor = Map.groupBy(changing, ({ group, component, operation }) => `${group} ${component} ${operation}`);
+    const tensors = [...byTensor.values()].map((of) => [of[0], sum(of)]).sort((a, b) => b[1] - a[1]).slice(0, MOST);
     panel.replaceChildren(
-      made("h3", { textContent: `Operation ${grouped(at + 1)}, ${phase}${started ? `: ${operation[started[5]]}` : ""}` }),
+      made("h3", { textContent: `Operation ${grouped(at + 1)}, ${phase}${started ? `: ${started.operation}` : ""}` }),
       made("p", {}, made("b", { textContent: bytes(total), title: `${grouped(total)} bytes` }), ` live; ${bytes(shared[Math.min(shared.length - 1, Math.floor(shared.length * placeOf(at)))])} on one of several devices`),
-      made("ul", { className: "live" }, ...by.map(([k, n]) => made("li", { className: `swatch ${groups[k][1]}` }, `${groups[k][0]} `, amount(n)))),
-      made("p", { className: "tensors" }, "Largest tensors: ", ...tensors.flatMap(([key, n], i) => {
-        const [k, of, by] = key.split(" ").map(Number);
-        const text = made("span", { className: `tensor swatch ${groups[k][1]}` }, `${component[of]} `, made("code", { textContent: operation[by] }), " ", amount(n));
+      made("ul", { className: "live" }, ...by.map(([group, n]) => made("li", { className: `swatch ${colours.get(group)}` }, `${group} `, amount(n)))),
+      made("p", { className: "tensors" }, "Largest tensors: ", ...tensors.flatMap(([{ group, component, operation }, n], i) => {
+        const text = made("span", { className: `tensor swatch ${colours.get(group)}` }, `${component} `, made("code", { textContent: operation }), " ", amount(n));
         if (i < tensors.length - 1) text.append(";");
         return [text, " "];
       })),

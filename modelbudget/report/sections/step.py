@@ -179,24 +179,16 @@ class _Step:
 
         The first two are when each began, after the one before, and how long it was live.
         """
-        table = self.table
-        names = {
-            name: table[name].unique(maintain_order=True).to_list()
-            for name in ("component", "operation")
-        }
+        start = pl.col("start")
+        table = self.table.select(
+            start.diff().fill_null(start),
+            (pl.col("end") - start).alias("live"),
+            *("bytes", "group", "component", "operation"),
+        )
         return {
-            **names,
             "groups": [[group, variable_of_group(group)] for group in MEMORY],
             "phases": self.phases,
-            "allocations": [
-                table["start"].diff().fill_null(table["start"][0]).to_list(),
-                (table["end"] - table["start"]).to_list(),
-                table["bytes"].to_list(),
-                *(
-                    table[name].replace_strict(values, range(len(values))).to_list()
-                    for name, values in ({"group": MEMORY} | names).items()
-                ),
-            ],
+            "allocations": table.to_dict(as_series=False),
         }
 
 
