@@ -17,6 +17,7 @@ from modelbudget.common.paths import MODELS
 from modelbudget.huggingface.construct import config_object
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.write_config import config_of
+from modelbudget.measurement.build import build_class
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.measurement.trace.backend import backend
 from modelbudget.sweeps.derive import named_architecture
@@ -283,3 +284,56 @@ def test_dropout_of_the_config_is_that_of_the_run():
         saved[dropout] = sum(values["activation_bytes"].values())
     scores = 3 * 2 * 4 * 48 * 48
     assert saved[True] - saved[False] == scores * (1 + 4)
+
+
+TINY_BERT = {
+    "vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 8, "max_position_embeddings": 9, "pad_token_id": 0,
+}  # fmt: skip
+WITH_NINE_POSITIONS = {
+    "DistilBertForMaskedLM": {
+        "vocab_size": 20, "dim": 8, "n_layers": 1, "n_heads": 2, "hidden_dim": 8,
+        "max_position_embeddings": 9,
+    },
+    "RemBertForMaskedLM": TINY_BERT,
+    "RobertaForMaskedLM": TINY_BERT | {"pad_token_id": 1, "max_position_embeddings": 11},
+    "OPTForCausalLM": TINY_BERT | {"ffn_dim": 8, "word_embed_proj_dim": 8},
+    "BartForConditionalGeneration": WITH_ENCODERS["BartForConditionalGeneration"] | {
+        "d_model": 8, "max_position_embeddings": 9,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WITH_NINE_POSITIONS)
+def test_a_text_has_at_most_as_many_tokens_as_its_class_has_positions(kind):
+    """The class itself fails at one token more, on a device with values: meta looks up any row."""
+    config = WITH_NINE_POSITIONS[kind]
+    for length in (9, 10):
+        run = RunConfig(length=length, dtype="float32")
+        found = trace_class(kind, config, run, TRAINING)
+        assert ("allowed: at most 9" in found.missing.get("gradient_bytes", "")) == (length > 9)
+    model = build_class(kind, config_object(kind, config), run, "cpu")
+    tokens = torch.full((1, 10), 5)
+    model(tokens[:, :9])
+    with pytest.raises((IndexError, RuntimeError)):
+        model(tokens)
+
+
+@pytest.mark.parametrize(
+    ("kind", "config", "adapter"),
+    [
+        (
+            "Gemma3nForCausalLM",
+            TINY_BERT | {"head_dim": 4, "num_key_value_heads": 1, "vocab_size_per_layer_input": 20,
+                         "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0},
+            "lora",
+        ),
+        ("RwkvForCausalLM", {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 7}, "none"),
+    ],
+)  # fmt: skip
+def test_a_class_that_writes_into_quantised_matrices_is_refused(kind, config, adapter):
+    """Gemma 3n clamps AltUp's in training, RWKV divides the last layers' in inference."""
+    run = RunConfig(length=4, dtype="bfloat16", weights="bnb-8bit", adapter=adapter)
+    quantity = "gradient_bytes" if adapter == "lora" else "cache_bytes"
+    found = trace_class(kind, config, run, {quantity})
+    assert "writes into quantised matrices" in found.missing[quantity]

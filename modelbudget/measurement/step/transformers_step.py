@@ -32,6 +32,15 @@ OF_CLASSIFIERS = (TEXTS, "ForTokenClassification", ANSWERS)
 OF_VALUES = re.compile("register_meta|meta tensor")
 """In the messages of torch about `nonzero`, `item` and the like."""
 READS_VALUES = "its code reads values of tensors, which a trace without storage does not have"
+OF_CODES = re.compile(r"\bu?int8\b.*can't be cast|can't be cast.*\bu?int8\b")
+"""In the messages of torch about numbers that are written into the codes of quantised matrices."""
+WRITES_CODES = (
+    "its code writes into quantised matrices, which torch refuses; allowed: weights: dtype"
+)
+POSITIONS = re.compile(
+    r"(^|\.)(wpe|pos_emb|embed_positions|positions_embed|position_embed(ding|dings|s_layer))$"
+)
+"""At the end of the paths of tables with a row for each position of a text."""
 KEEPS_NONE = "keeps no cache: its inference is one pass over all tokens"
 REPLACED = {
     "check for packed sequences": "masking_utils.find_packed_sequence_indices",
@@ -263,7 +272,7 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
         raise ValueError(
             f"{type(model).__name__} reads {reads}; a language model reads tokens (input_ids)"
         )
-    _check_positions(model, tokens)
+    _check_positions(model, tokens, arguments.get("labels"))
     known = inspect.signature(model.forward).parameters
     accepted = {n: v for n, v in arguments.items() if n in known or n == "num_items_in_batch"}
     is_class = is_transformers_class(model)
@@ -276,6 +285,8 @@ def output_of(model: nn.Module, tokens: torch.Tensor, **arguments):
     except RuntimeError as error:
         if OF_VALUES.search(str(error)):
             raise ValueError(READS_VALUES) from error
+        if OF_CODES.search(str(error)):
+            raise ValueError(WRITES_CODES) from error
         raise
 
 
@@ -307,8 +318,29 @@ def _without_checks(has_encoder: bool, **arguments: Any) -> Iterator[None]:
         yield
 
 
-def _check_positions(model: nn.Module, tokens: torch.Tensor) -> None:
-    """Raise ValueError where dynamic RoPE makes other frequencies, from values of positions."""
+def _check_positions(
+    model: nn.Module, tokens: torch.Tensor, labels: torch.Tensor | None = None
+) -> None:
+    """Raise ValueError for a text with more tokens than a table has positions.
+
+    Also where dynamic RoPE makes other frequencies, from values of positions. A decoder behind an
+    encoder reads the labels.
+    """
+    has_encoder = _has_encoder(model)
+    for path, table in model.named_modules():
+        if not isinstance(table, nn.Embedding) or not POSITIONS.search(path):
+            continue
+        is_target = has_encoder and "decoder" in path.split(".")
+        text = labels if is_target else tokens
+        of_padding = 0 if table.padding_idx is None else table.padding_idx + 1
+        offset: Any = getattr(table, "offset", of_padding)
+        most = table.num_embeddings - offset
+        if text is not None and text.dim() == 2 and text.shape[1] > most:
+            raise ValueError(
+                f"{'target_length' if is_target else 'length'} = {text.shape[1]:,}: "
+                f"{type(model).__name__} has positions for {most:,} tokens ({path}); allowed: at "
+                f"most {most:,}"
+            )
     config: Any = getattr(model, "config", None)
     most = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
