@@ -68,6 +68,8 @@ class Part(Protocol):
     OF_OWN_TOKENS: bool
     """Each of several devices has the whole part, for its part of the length; missing: all of the
     length, of which the part's output is a term on each device."""
+    ONLY_WITH: dict[str, Any]
+    """Settings of a run with which alone its program is known; missing: it is with all."""
     LOOPS_OVER_TOKENS: bool
     """Whether its program computes one token, or a few, after the other; missing: it does not."""
     FIELDS: type[Architecture]

@@ -74,4 +74,7 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
 def _make(name: str, file, a: Fields, r: Run) -> Part:
     if not hasattr(file, "program"):
         raise NoProgramError(name)
+    for setting, known in getattr(file, "ONLY_WITH", {}).items():
+        if getattr(r, setting) != known:
+            raise NoProgramError(f"{setting}: {getattr(r, setting)} of {name}")
     return make_part(name, file.program, a, r)

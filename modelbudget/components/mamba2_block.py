@@ -3,15 +3,14 @@
 from modelbudget.architecture.base import Architecture, Count, Parts
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import causal_convolution, norm, recurrent_state
+from modelbudget.components.mamba_block import read_by_token
 from modelbudget.components.weight_formats import Matrix
 from modelbudget.memory.parameter_tensors import Tensor, counted
-from modelbudget.operations.einsum import einsum
 from modelbudget.operations.elementwise import silu, softplus
-from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.tape import empty
-from modelbudget.operations.views import repeat_interleave, steps_over
+from modelbudget.operations.views import repeat_interleave
 
 
 class StateSpaceDualFields(Architecture):
@@ -105,8 +104,4 @@ def _scan(x, step, decay, write, read, state):
     """
     kept = (step * decay).exp().unsqueeze(-1).unsqueeze(-1)
     written = (step.unsqueeze(-1) * x).unsqueeze(-1) * write.unsqueeze(3)
-    outputs = []
-    for keep, new, out in steps_over(1, kept, written, read):
-        state = keep * state + new
-        outputs.append(einsum("bhds,bhs->bhd", state.to(out.dtype), out))
-    return stack(outputs, 1, x.shape[1]), state
+    return read_by_token("bhds,bhs->bhd", kept, written, read, state)

@@ -137,8 +137,13 @@ def _scan(x, step, decay, write, read, state):
     """
     kept = (step.unsqueeze(-1) * decay).exp()  # (batch, length, d_inner, d_state)
     written = (step * x).unsqueeze(-1) * write.unsqueeze(2)
+    return read_by_token("bds,bs->bd", kept, written, read, state)
+
+
+def read_by_token(equation: str, kept, written, read, state):
+    """Return what is read of the states of all tokens, by an equation of einsum, and the last."""
     outputs = []
     for keep, new, out in steps_over(1, kept, written, read):
         state = keep * state + new
-        outputs.append(einsum("bds,bs->bd", state.to(out.dtype), out))
-    return stack(outputs, 1, x.shape[1]), state
+        outputs.append(einsum(equation, state.to(out.dtype), out))
+    return stack(outputs, 1, kept.shape[1]), state

@@ -48,24 +48,19 @@ def program(a: Fields, r: Run):
         k, v = by_head(key(seen)), by_head(value(seen))
         distance = by_head(of_distances(waves).unsqueeze(0))
         for_content, for_distance = bias
-        by_content = _product(by_head(q + for_content), k.transpose(-1, -2))
-        by_distance = _product(by_head(q + for_distance), distance.transpose(-1, -2))
+        by_content = by_head(q + for_content) @ k.transpose(-1, -2)
+        by_distance = by_head(q + for_distance) @ distance.transpose(-1, -2)
         places = empty((x.shape[1],), "int64")
         away = _differences(places, seen.shape[1])
         by_distance = gather(by_distance, without_gradient(away).expand(by_content.shape))
         scores = (by_content + by_distance) * 0.5
         scores = scores.masked_fill(compare(away))
-        return output(_product(softmax(scores), v).transpose(1, 2).flatten(2))
+        return output((softmax(scores) @ v).transpose(1, 2).flatten(2))
 
     def by_head(x):
         return heads_of(x, a.n_head, a.d_head)
 
     return forward
-
-
-def _product(x, y):
-    """x @ y, which holds its operands while it casts them."""
-    return x @ y
 
 
 def _differences(places, n):

@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 from modelbudget.modules.cache import KeepsStates
 from modelbudget.modules.causal_convolution import CausalConvolution
+from modelbudget.modules.mamba_block import read_by_token
 
 
 class StateSpaceDualMixer(KeepsStates):
@@ -75,8 +76,4 @@ def scan(x, step, decay, write, read, state):
     """
     kept = torch.exp(step * decay)[..., None, None]
     written = (step.unsqueeze(-1) * x).unsqueeze(-1) * write.unsqueeze(3)
-    outputs = []
-    for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
-        state = keep * state + new
-        outputs.append(torch.einsum("bhds,bhs->bhd", state.to(out.dtype), out))
-    return torch.stack(outputs, dim=1), state
+    return read_by_token("bhds,bhs->bhd", kept, written, read, state)

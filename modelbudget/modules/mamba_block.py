@@ -64,8 +64,13 @@ def scan(x, step, decay, write, read, state):
     """
     kept = torch.exp(step.unsqueeze(-1) * decay)  # (batch, length, d_inner, d_state)
     written = (step * x).unsqueeze(-1) * write.unsqueeze(2)
+    return read_by_token("bds,bs->bd", kept, written, read, state)
+
+
+def read_by_token(equation: str, kept, written, read, state):
+    """Return what is read of the states of all tokens, by an equation of einsum, and the last."""
     outputs = []
     for keep, new, out in zip(kept.unbind(1), written.unbind(1), read.unbind(1), strict=True):
         state = keep * state + new
-        outputs.append(torch.einsum("bds,bs->bd", state.to(out.dtype), out))
+        outputs.append(torch.einsum(equation, state.to(out.dtype), out))
     return torch.stack(outputs, dim=1), state

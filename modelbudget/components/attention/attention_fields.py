@@ -1,6 +1,5 @@
 """Fields of attention, their constraints, and what a message calls them."""
 
-from collections.abc import Iterable
 from typing import Literal
 
 from modelbudget.architecture.base import Count, Parts
@@ -37,11 +36,8 @@ ATTEND = (*PLAIN, "attention_and_mamba2")
 """Mixers that have the options of attention."""
 ROTATE = (*ATTEND, "differential_attention", "mixture_of_attention_heads")
 """Mixers that rotate channels of heads by RoPE."""
-
-
-def named(mixers: Iterable[str], pattern: str) -> str:
-    """Return the condition that a pattern names one of some mixers."""
-    return " or ".join(f"'{name}' in {pattern}" for name in mixers)
+PRESENT, ROTATED = (" or ".join(f"'{n}' in {{0}}" for n in names) for names in (ATTEND, ROTATE))
+"""Whether a pattern has attention, and whether it has such mixers."""
 
 
 SWITCHES = (
@@ -61,7 +57,7 @@ OPTIONS = {
 CONSTRAINTS = (
     *(
         Constraint(
-            named(ATTEND, "first(mixers, n_layer)"),
+            PRESENT.format("first(mixers, n_layer)"),
             f"{setting} needs attention in mixers, which are '{{mixers}}'",
             when=option,
         )
@@ -82,7 +78,7 @@ CONSTRAINTS = (
         Constraint(
             f"{name} % 2 == 0",
             f"{name} = {{{name}}} is odd; position: rotary rotates pairs of channels",
-            when=f"position == 'rotary' and {is_used} and ({named(ROTATE, 'mixers')})",
+            when=f"position == 'rotary' and {is_used} and ({ROTATED.format('mixers')})",
         )
         for name, is_used in (("d_rotary", "d_rotary"), ("d_head", "not d_rotary"))
     ),

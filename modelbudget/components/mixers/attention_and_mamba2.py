@@ -16,6 +16,7 @@ from modelbudget.operations.part import NoProgramError, make_part
 __all__ = ["FIELDS", "SIZES"]
 
 GROUP = "attention"
+ONLY_WITH = {"rope_tables": "layer", "projections": "separate"}
 LOOPS_OVER_TOKENS = True
 
 
@@ -45,9 +46,6 @@ parameters = counted(tensors)
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to the sum of both parts' outputs, of the same shape."""
-    for name, allowed in (("rope_tables", "layer"), ("projections", "separate")):
-        if getattr(r, name) != allowed:
-            raise NoProgramError(f"{name}: {getattr(r, name)} of attention_and_mamba2")
     if r.attention_kernel == "written_out":
         raise NoProgramError("attention_kernel: written_out of attention_and_mamba2")
     attend = make_part("attention", attention.program, a, r)

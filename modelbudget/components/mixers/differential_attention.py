@@ -12,10 +12,11 @@ from modelbudget.components.mixers import attention
 from modelbudget.memory.parameter_tensors import Tensor, counted, matrix
 from modelbudget.operations.joining import cat, repeat
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
+ONLY_WITH = {"projections": "separate", "autocast": "none"}
 SIZES = ()
 FIELDS = AttentionFields
 
@@ -30,10 +31,6 @@ parameters = counted(tensors)
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
-    if r.projections != "separate":
-        raise NoProgramError(f"projections: {r.projections} of differential_attention")
-    if r.autocast != "none":
-        raise NoProgramError(f"autocast: {r.autocast} of differential_attention")
     d_query, d_key = a.n_head * a.d_head, a.n_kv_head * a.d_head
     factor = parameter("factor", 4, a.d_head)
     query = make_linear("query", a.d_model, d_query, a.query_bias)

@@ -36,11 +36,6 @@ def _widths(a: Fields):
     return d_keys, d_keys, _d_values(a)
 
 
-def _d_mixed(a: Fields):
-    """Channels of queries, keys and values together."""
-    return 2 * a.n_linear_key_head * a.d_linear_key + _d_values(a)
-
-
 def parameters(a: Fields) -> Values:
     """Count the parameters of each component (Yang et al. 2024, §3.4).
 
@@ -50,8 +45,8 @@ def parameters(a: Fields) -> Values:
     return {
         "rate": a.n_linear_head,
         "step": a.n_linear_head,
-        "query_key_value": a.d_model * _d_mixed(a),
-        "convolution": _d_mixed(a) * a.d_linear_convolution,
+        "query_key_value": a.d_model * sum(_widths(a)),
+        "convolution": sum(_widths(a)) * a.d_linear_convolution,
         "beta": a.d_model * a.n_linear_head,
         "decay": a.d_model * a.n_linear_head,
         "gate": a.d_model * _d_values(a),
@@ -63,7 +58,7 @@ def parameters(a: Fields) -> Values:
 def matrices(a: Fields) -> list[Matrix]:
     """Return the projections; β and decay have one output for each head."""
     return [
-        Matrix("query_key_value", a.d_model, _d_mixed(a), widths=_widths(a)),
+        Matrix("query_key_value", a.d_model, sum(_widths(a)), widths=_widths(a)),
         Matrix("beta", a.d_model, a.n_linear_head),
         Matrix("decay", a.d_model, a.n_linear_head),
         Matrix("gate", a.d_model, _d_values(a)),

@@ -22,6 +22,7 @@ from modelbudget.operations.tape import Active, empty
 from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
+ONLY_WITH = {"rope_tables": "layer", "autocast": "none"}
 SIZES = ("n_query_expert", "n_query_expert_per_token")
 
 
@@ -56,9 +57,6 @@ def active_parameters(a: Fields) -> Values:
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape."""
-    for name, allowed in (("rope_tables", "layer"), ("autocast", "none")):
-        if getattr(r, name) != allowed:
-            raise NoProgramError(f"{name}: {getattr(r, name)} of mixture_of_attention_heads")
     if Active.tape.adapter is not None or Active.tape.weight_format is not None:
         raise NoProgramError("adapter or weights: of mixture_of_attention_heads")
     inner, n_chosen = a.n_kv_head * a.d_head, a.n_query_expert_per_token

@@ -8,12 +8,13 @@ from modelbudget.operations.elementwise import log_sigmoid, maximum
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.norms import layer_norm
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import steps_over
 
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
+ONLY_WITH = {"autocast": "none"}
 SIZES = ("n_mlstm_head", "d_mlstm_key", "d_mlstm_value")
 
 
@@ -42,8 +43,6 @@ parameters = counted(tensors)
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, token by token."""
-    if r.autocast != "none":
-        raise NoProgramError(f"autocast: {r.autocast} of mlstm")
     n_head, d_key, d_value = a.n_mlstm_head, a.d_mlstm_key, a.d_mlstm_value
     query_of = make_linear("query", a.d_model, n_head * d_key)
     key_of = make_linear("key", a.d_model, n_head * d_key)

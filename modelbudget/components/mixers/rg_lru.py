@@ -9,13 +9,14 @@ from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import gelu, softplus
 from modelbudget.operations.joining import stack
 from modelbudget.operations.linear_layer import make_linear
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import baddbmm
 from modelbudget.operations.tape import empty, product
 from modelbudget.operations.views import steps_over
 
 GROUP = "state space"
 LOOPS_OVER_TOKENS = True
+ONLY_WITH = {"activation_kernel": "fused", "autocast": "none"}
 SIZES = ("n_lru_block", "d_lru_block", "d_lru_convolution")
 
 
@@ -48,10 +49,6 @@ parameters = counted(tensors)
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, token by token."""
-    if r.activation_kernel != "fused":
-        raise NoProgramError(f"activation_kernel: {r.activation_kernel} of rg_lru")
-    if r.autocast != "none":
-        raise NoProgramError(f"autocast: {r.autocast} of rg_lru")
     width, block = _d_lru(a), (a.n_lru_block, a.d_lru_block)
     decay = parameter("decay", width)
     gate_of = make_linear("gate", a.d_model, width, bias=True)

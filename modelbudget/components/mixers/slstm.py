@@ -6,13 +6,14 @@ from modelbudget.components.mixers.mlstm import norm_of_heads
 from modelbudget.memory.parameter_tensors import Tensor, counted
 from modelbudget.operations.elementwise import log_sigmoid, maximum, silu
 from modelbudget.operations.joining import stack
-from modelbudget.operations.part import NoProgramError, make_part, parameter
+from modelbudget.operations.part import make_part, parameter
 from modelbudget.operations.products import bmm
 from modelbudget.operations.tape import empty
 from modelbudget.operations.views import steps_over
 
 GROUP = "recurrence"
 LOOPS_OVER_TOKENS = True
+ONLY_WITH = {"autocast": "none"}
 SIZES = ("n_slstm_head", "d_slstm_head", "d_slstm_convolution")
 
 GATES = ("input_gate", "forget_gate", "cell_input", "output_gate")
@@ -41,8 +42,6 @@ parameters = counted(tensors)
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, token by token."""
-    if r.autocast != "none":
-        raise NoProgramError(f"autocast: {r.autocast} of slstm")
     heads = a.n_slstm_head, a.d_slstm_head
     biases = parameter("bias", 4, a.d_model)
     convolve = make_part(
