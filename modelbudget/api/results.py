@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from modelbudget.api.arguments import PATH, TEXTS, checked, whole_number
+from modelbudget.api.arguments import PATH, TEXT, TEXTS, checked, whole_number
 from modelbudget.api.find import CATALOGUE
 from modelbudget.api.frames import Frames, html_table
 from modelbudget.catalogue.accelerators import accelerators
@@ -113,12 +113,15 @@ def results(folder: str | Path = RESULTS) -> Results:
     return opened
 
 
-@checked(file=PATH, folder=PATH.or_none, cores=whole_number(1, 2**16))
-def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) -> Results:
+@checked(file=PATH, folder=PATH.or_none, cores=whole_number(1, 2**16), module=TEXT.or_none)
+def sweep(
+    file: str | Path, folder: str | Path | None = None, cores: int = 2, module: str | None = None
+) -> Results:
     """Run a sweep file and return its results.
 
     `folder`, by default one beside the file with its name, gets the file, its config.json files
-    and `results/` with the report. A second run recomputes what has changed. Raises InputError for
+    and `results/` with the report. A second run recomputes what has changed. `module`: the function
+    whose code the file may run, `package.file:function`; several with commas. Raises InputError for
     mistakes in the file, if Snakemake is not installed or if the run fails.
     """
     needed("sweeps", "workflow", "snakemake")
@@ -144,6 +147,7 @@ def sweep(file: str | Path, folder: str | Path | None = None, cores: int = 2) ->
             _prepare(place, path, checked.files)
             arguments = ["--snakefile", str(HOME / "Snakefile"), "--directory", str(place)]
             arguments += ["--cores", str(cores), "--config", f"sweeps={path.stem}"]
+            arguments += [f"modules={module}"] * (module is not None)
             run.communicate(json.dumps(arguments).encode())
         except BaseException:  # a mistake in the file, Ctrl-C
             run.kill()

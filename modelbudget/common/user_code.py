@@ -1,7 +1,7 @@
 """Code of a user that a sweep names: where it is, and whether the command line allows it.
 
 A file of a sweep or of a model never runs code: only the names that are given to a run by
-`--config modules=package.file:function` do.
+`--config modules=package.file:function` do, or by `modelbudget sweep --module`.
 """
 
 import hashlib
@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from modelbudget.common.paths import STARTED_IN
+
 ALLOWED = "MODELBUDGET_MODULES"
 """Environment variable with the allowed names; jobs inherit it from the run."""
-_COMMAND = "--config modules={name}"
 
 
 def allow(names: Iterable[str]) -> None:
@@ -25,10 +26,8 @@ def allow(names: Iterable[str]) -> None:
 def refusal(name: str) -> str | None:
     """Return why a name is refused, if it is."""
     if name not in os.environ.get(ALLOWED, "").split(","):
-        return (
-            f"module = '{name}': is code, which only the command line allows to run: "
-            f"{_COMMAND.format(name=name)}"
-        )
+        option = f"--module {name}" if STARTED_IN in os.environ else f"--config modules={name}"
+        return f"module = '{name}': is code, which only the command line allows to run: {option}"
     if not files_of(name):
         return f"module = '{name}': no such file in this folder or in those of PYTHONPATH"
     return None
@@ -68,4 +67,5 @@ def files_of(name: str) -> list[Path]:
 
 def _folders() -> list[Path]:
     folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [Path.cwd(), *(Path(folder) for folder in folders if folder)]
+    named = (os.environ.get(STARTED_IN, ""), *folders)
+    return [Path.cwd(), *(Path(folder) for folder in named if folder)]

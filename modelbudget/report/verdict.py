@@ -110,7 +110,7 @@ def tally(verdicts: list[Verdict]) -> str:
     """Return how many comparisons agree, those with classes included."""
     compared = sum(verdict.compared + verdict.of_class for verdict in verdicts)
     agreed = sum(verdict.agreed + verdict.of_class_agreed for verdict in verdicts)
-    return f"{agreed:,} of {compared:,} comparisons agree"
+    return f"{agreed:,} of {compared:,} comparisons agree" if compared else "nothing was compared"
 
 
 def line(verdicts: list[Verdict]) -> str:

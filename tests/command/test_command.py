@@ -459,9 +459,10 @@ def test_snakemake_gets_its_arguments_while_a_check_of_the_sweep_goes_on(tmp_pat
     check = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
     read = results.read
     monkeypatch.setattr(results, "read", lambda *of: (check.start(), read(*of))[1])
-    reads_all = "import signal, sys; signal.alarm(20); sys.exit(3 if sys.stdin.read() else 4)"
-    monkeypatch.setattr(results, "SNAKEMAKE", reads_all)
+    reads_all = "import signal, sys; signal.alarm(20); text = sys.stdin.read()"
+    ends = "; sys.exit(3 if 'modules=a.b:c' in text else 4)"
+    monkeypatch.setattr(results, "SNAKEMAKE", reads_all + ends)
     (tmp_path / "a.yaml").write_text("{title: t, question: q, points: [{base: gpt-2-124m}]}")
     with pytest.raises(InputError, match="exit code 3"):
-        results.sweep(tmp_path / "a.yaml")
+        results.sweep(tmp_path / "a.yaml", module="a.b:c")
     check.kill()

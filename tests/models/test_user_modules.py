@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 import modelbudget as mb
 from modelbudget.common import user_code
 from modelbudget.common.errors import InputError
+from modelbudget.common.paths import STARTED_IN
 from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.workflow import preflight
 
@@ -195,7 +196,7 @@ def test_what_cannot_be_measured_has_a_reason(measured, function, sizes, reason)
     assert reason in found.missing["activation_bytes"]
 
 
-def test_code_that_the_command_line_does_not_name_never_runs(measured, written, sweep):
+def test_code_that_the_command_line_does_not_name_never_runs(measured, written, sweep, monkeypatch):
     with (written / "mine" / "gpt.py").open("a") as file:
         file.write("\nopen('ran', 'w').close()\n")
     found = measured("with_loss", allowed=False)
@@ -205,6 +206,9 @@ def test_code_that_the_command_line_does_not_name_never_runs(measured, written, 
         SWEEP.format(name="mine.gpt:with_loss", sizes="n_layer: 1", quantities="parameters")
     )
     with pytest.raises(InputError, match=r"--config modules=mine\.gpt:with_loss"):
+        preflight.check_modules([expanded])
+    monkeypatch.setenv(STARTED_IN, str(written))  # by `modelbudget sweep`, which has no --config
+    with pytest.raises(InputError, match=r"--module mine\.gpt:with_loss$"):
         preflight.check_modules([expanded])
     preflight.allow_modules("mine.gpt:with_loss, other:f")
     preflight.check_modules([expanded])

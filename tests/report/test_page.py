@@ -26,7 +26,7 @@ from modelbudget.report.page import render, short
 from modelbudget.report.page_results import PredictedResult, Results, SweepResult
 from modelbudget.report.sections import counting
 from modelbudget.report.sections.step import SHARED, STEP
-from modelbudget.report.verdict import failure_lines, line, verdict_file, verdicts
+from modelbudget.report.verdict import Verdict, failure_lines, line, verdict_file, verdicts
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.read import read
 from modelbudget.workflow.exit_code import DISAGREES, UNKNOWN, exit_code
@@ -261,6 +261,7 @@ def test_a_disagreement_is_red_at_the_top_and_in_the_exit_code(one, catalogue, t
         assert exit_code(path) == code
     assert exit_code(tmp_path / "none.json") == UNKNOWN
     assert line([]) == "nothing was measured: all is predicted"  # device: none had "0 of 0"
+    assert line([Verdict("a", "A", 0, 0, {})]) == "nothing was compared"  # and so had a module
 
 
 def test_agreement_within_a_tolerance_is_counted_separately(one, catalogue):
