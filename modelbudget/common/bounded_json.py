@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.files import MAX_BYTES, read_text
+from modelbudget.common.files import MAX_BYTES, must_be_mapping, read_text
 
 MAX_DIGITS = 100
 
@@ -41,12 +41,9 @@ def load_json(path: Path, most: int = MAX_BYTES, **how: Any) -> dict[str, Any]:
     Raises InputError for anything else.
     """
     try:
-        content = parse_json(read_text(path, most), **how)
+        return must_be_mapping(parse_json(read_text(path, most), **how), path)
     except ValueError as error:
         raise InputError([f"{path}: not readable as UTF-8 JSON: {error}"]) from None
-    if not isinstance(content, dict):
-        raise InputError([f"{path}: contains {type(content).__name__}, allowed: keys with values"])
-    return content
 
 
 def each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,10 @@ MAX_TWICE = 500
 FILES_READ: set[Path] = set()
 """What `read_text` and `read_json` have read in this process, or looked for."""
 
-_CONTENTS = {type(None): "nothing", list: "a list", str: "text without keys"}
+_CONTENTS = {
+    type(None): "nothing", list: "a list", str: "text without keys", int: "a number",
+    float: "a number", bool: "true or false",
+}  # fmt: skip
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -138,12 +141,17 @@ def mapping_in(text: str, path: Path) -> dict:
         raise InputError([f"{path}: {line}{problem}"]) from None
     except yaml.YAMLError as error:
         raise InputError([f"{path}: not readable as UTF-8 YAML: {error}"]) from None
-    if not isinstance(data, dict):
-        contents = _CONTENTS.get(type(data), type(data).__name__)
-        raise InputError([f"{path}: holds {contents}, allowed: keys with values"])
-    if wrong := [f"{path}: {line}" for line in _with_control(data)]:
+    if wrong := [f"{path}: {line}" for line in _with_control(must_be_mapping(data, path))]:
         raise InputError(wrong)
     return data
+
+
+def must_be_mapping(data: Any, path: Path) -> dict:
+    """Return what a file holds. Raises InputError unless it is keys with values."""
+    if isinstance(data, dict):
+        return data
+    contents = _CONTENTS.get(type(data), type(data).__name__)
+    raise InputError([f"{path}: holds {contents}, allowed: keys with values"])
 
 
 def _with_control(value: Any, key: str = "") -> Iterator[str]:

@@ -690,7 +690,7 @@ BAD = {
     "what the class itself rejects": (XLNET | {"n_layer": "two"}, ["XLNetLMHeadModel", "n_layer"]),
     "not JSON": ("{", ["not readable as UTF-8 JSON"]),
     "key twice": ('{"model_type": "llama", "model_type": "gpt2"}', ["duplicate key 'model_type'"]),
-    "no mapping": ("[]", ["contains list"]),
+    "no mapping": ("[]", ["holds a list, allowed: keys with values"]),
 }
 
 
