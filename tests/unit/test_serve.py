@@ -13,6 +13,7 @@ from helpers.gguf_files import KEYS_OF_FILE, written, written_as
 
 import modelbudget as mb
 from modelbudget.api.command.app import main
+from modelbudget.api.command.serve_table import of_serving
 from modelbudget.api.find import CATALOGUE
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import all_models
@@ -119,9 +120,13 @@ def test_the_last_token_of_a_shared_prefix_is_computed_again():
     so that there was room for any number.
     """
     settings = {"length": 1008, "shared_prefix": 2000}
-    device = mb.model("qwen-2.5-1.5b").serve("l4", settings).of_device
+    serving = mb.model("qwen-2.5-1.5b").serve("l4", settings)
+    device = serving.of_device
     assert device.shared_bytes == 62 * device.block_bytes
     assert device.requests == device.blocks - 62
+    assert [row[3] for row in of_serving(serving).rows if row[0] == "shared prefix"] == [
+        "1,007 tokens"  # it was the 2,000 that were asked for
+    ]
 
 
 def test_experts_are_divided_in_one_of_two_ways():

@@ -93,7 +93,7 @@ def _requests(serving: Serving) -> Iterator[tuple[str, str, str, str]]:
     else:
         yield "cache of a request", si_bytes(of_device.request_bytes), "exact", tokens
     if of_device.shared_bytes:
-        prefix = f"{count(run.shared_prefix)} tokens"
+        prefix = f"{count(min(run.shared_prefix, run.length - 1))} tokens"
         yield "shared prefix", si_bytes(of_device.shared_bytes), "exact", prefix
     up_to = f"to {count(serving.most_requests)}" if serving.most_requests > serving.requests else ""
     of_all = f"of {serving.replicas} replicas" if serving.replicas > 1 else ""
