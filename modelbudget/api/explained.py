@@ -60,19 +60,6 @@ class Explained(Frames):
     asked: tuple[str, ...] = field(default=())
     next_step: str = ""
 
-    @property
-    def share(self) -> float:
-        """The share of the bytes that are exact or bounded, of numbers that a formula is about."""
-        known = [line for line in self.lines if line.n_bytes and line.verdict != "read"]
-        whole = sum(line.n_bytes for line in known)
-        n_unexplained = sum(
-            line.unexplained
-            if line.verdict in ("exact", "bounded", "unexplained")
-            else line.n_bytes
-            for line in known
-        )
-        return 1 - n_unexplained / whole if whole else 0.0
-
     def as_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         return {

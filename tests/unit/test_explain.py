@@ -14,6 +14,7 @@ from contextlib import suppress
 
 import pytest
 import torch
+from helpers.explained_share import explained_share
 from helpers.gguf_files import KEYS_OF_FILE, written
 
 from modelbudget.api.command.app import main
@@ -225,7 +226,7 @@ def test_numbers_of_others_are_explained_or_asked_for(tmp_path, name):
     assert not asks or found.asked
     known = [one for one in found.lines if one.verdict in ("exact", "bounded")]
     assert all(one.explained for one in known)
-    assert asks or not any(one.n_bytes for one in known) or found.share > 0.7
+    assert asks or not any(one.n_bytes for one in known) or explained_share(found) > 0.7
 
 
 def test_a_log_is_named_after_the_tool_of_its_numbers(tmp_path):
@@ -353,7 +354,7 @@ def test_a_gguf_file_is_explained_by_component(tmp_path):
     verdicts = [one.verdict for one in found.lines]
     assert set(verdicts) == {"exact"}
     assert found.lines[-1].n_bytes == path.stat().st_size
-    assert found.share == 1
+    assert explained_share(found) == 1
 
 
 class Hostile:
@@ -502,7 +503,7 @@ def test_an_adapter_that_peft_writes_and_prints(tmp_path, capsys):
     assert explain(tmp_path / "adapter").asked
     whole = explain(tmp_path / "base")
     assert {one.verdict for one in whole.lines} == {"exact"}, whole.lines
-    assert whole.share == 1
+    assert explained_share(whole) == 1
 
 
 @pytest.mark.filterwarnings("ignore")

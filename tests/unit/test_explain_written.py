@@ -10,6 +10,7 @@ import shutil
 import struct
 
 import pytest
+from helpers.explained_share import explained_share
 from helpers.gguf_files import KEYS_OF_FILE, written
 from helpers.small_classes import SMALL
 
@@ -46,7 +47,7 @@ def test_a_folder_that_transformers_saves(tmp_path, name):
     model.save_pretrained(folder, **sizes)
     found = explain(folder)
     assert {one.verdict for one in found.lines} == {"exact"}, found.lines
-    assert found.share == 1
+    assert explained_share(found) == 1
     files = list(folder.glob("*.safetensors"))
     assert (len(files) > 1) == bool(sizes)
     if not sizes:
@@ -73,7 +74,7 @@ def test_an_adapter_that_peft_saves(tmp_path, rank, targets):
     get_peft_model(model, lora).save_pretrained(tmp_path / "adapter")
     found = explain(tmp_path / "adapter", str(tmp_path / "base"))
     assert [one.verdict for one in found.lines] == ["exact"] * 3
-    assert found.share == 1
+    assert explained_share(found) == 1
 
 
 @pytest.mark.filterwarnings("ignore")
