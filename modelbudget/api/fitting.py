@@ -13,12 +13,14 @@ from modelbudget.api.class_answers import leads, run_of
 from modelbudget.api.frames import Frames
 from modelbudget.api.lines_of_run import line_of_settings
 from modelbudget.api.predictions import Predictions, predictions
+from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.implementations import OURS, TRANSFORMERS
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.common.errors import InputError
+from modelbudget.common.number_format import si_bytes
 from modelbudget.measurement.reference.class_run import why_not_traced
 from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.compared import not_compared_at
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from modelbudget.predict.largest_that_fits import Solution
 
 Pair = tuple[Architecture, RunConfig]
+HELD = {
+    "parameter_bytes": "parameters", "gradient_bytes": "gradients",
+    "optimizer_bytes": "optimizer states",
+}  # fmt: skip
+"""What a device holds whatever it computes: in inference the first, in training all."""
 LARGEST = ("largest", "largest_with_margins", "largest_with_expandable_segments",
            "largest_of_class", "largest_of_class_with_margins")  # fmt: skip
 """Solutions by field of a `Fit`, of which plain values have the value alone."""
@@ -203,7 +210,7 @@ class _Fitting:
         if predicted is None or peaks is None:
             lost = predicted.missing.get(self.quantity) if predicted else None
             reason = f"{self.quantity}: {lost}" if lost else why + self._fewer_devices(why)
-            raise InputError([f"{self.model.name}: {reason}"])
+            raise InputError([f"{self.model.name}: {reason}{self._even_share()}"])
         rooms = self.device.bytes, self.margins.room(self.device.bytes)
         batches = self._traced_batches({predicted.run.batch: peaks}, rooms)
         return Fit(
@@ -243,6 +250,17 @@ class _Fitting:
         fewer = [1] * (self.devices > 1) if self.training else range(self.devices - 1, 0, -1)
         known = next((n for n in fewer if not self.not_solved(n)), None)
         return f"; {'or' if 'allowed: ' in why else 'allowed:'} `devices={known}`" if known else ""
+
+    def _even_share(self) -> str:
+        """Return the end of a refusal: what several devices hold at least, if they divide it."""
+        held = [*HELD][: None if self.training else 1] if self.devices > 1 else []
+        totals = predictions(self.model, held, self.chosen).totals() if held else {}
+        if not totals or totals.keys() != {*held}:
+            return ""
+        total = sum(totals.values())
+        share, room = si_bytes(ceil_div(total, self.devices)), si_bytes(self.device.bytes)
+        names = ", ".join(HELD[name] for name in held)
+        return f"; {names}: {si_bytes(total)}, evenly on {self.devices} devices {share} of {room}"
 
     def by_formula(self) -> Fit:
         """Return what formulas say of our modules, and of the class where they were compared."""

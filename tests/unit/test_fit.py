@@ -617,6 +617,20 @@ def test_devices_that_cannot_share_a_model_name_how_many_can(name, why):
         mb.model(name).fit("24GB", {}, devices=8, training=False)
 
 
+@pytest.mark.parametrize(
+    ("training", "held"),
+    [
+        (False, "parameters: 446 MB, evenly on 2 devices 223 MB of 24 GB"),
+        # gradients of as many bytes, two states of AdamW, and a step counter for each tensor
+        (True, "parameters, gradients, optimizer states: 1.78 GB, evenly on 2 devices 892 MB"),
+    ],
+)
+def test_devices_that_nothing_divides_hold_at_least_their_share(training, held):
+    """T5 base has 222,903,552 parameters in bfloat16, and no formula divides it."""
+    with pytest.raises(InputError, match=held):
+        mb.model("t5-base").fit("24GB", {"dtype": "bfloat16"}, devices=2, training=training)
+
+
 def test_autocast_of_shards_names_what_they_have_instead():
     why = "zero = 3: not known yet with autocast: bfloat16; allowed: none (mixed precision of FSDP2"
     with pytest.raises(InputError, match=re.escape(why)):
