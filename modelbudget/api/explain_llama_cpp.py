@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from modelbudget.api.explained import Line
 from modelbudget.api.log_context import Reading
-from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import OF_CACHES
 from modelbudget.predict.cache_bytes import layer_caches
-from modelbudget.serving.cache_formats import cache_formats, state_numbers
+from modelbudget.serving.cache_formats import cache_formats, state_numbers, vector_bytes
 
 SIZES_OF_STATE = {
     "d_inner": "ssm_d_inner", "d_state": "ssm_d_state", "n_group": "ssm_n_group",
@@ -38,15 +37,10 @@ def llama_cache(reading: Reading) -> Line:
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
         word = reading.setting(type_name) or "f16"
-        known = cache_formats().get(OF_CACHES["names"].get(word, word))
-        if known is None:
+        if (name := OF_CACHES["names"].get(word, word)) not in cache_formats():
             return reading.asked("cache", f"a known type of the cache, not {word}")
-        assert n_layer
-        assert cells
-        assert width
-        numbers = known.numbers or 1
-        of_row = ceil_div(width, numbers) * (ceil_div(numbers * known.bits, 8) + known.scale_bytes)
-        terms.append((f"{what} {word}", streams * n_layer * cells * of_row))
+        of_row = vector_bytes(name, name, width or 0)
+        terms.append((f"{what} {word}", streams * (n_layer or 0) * (cells or 0) * of_row))
     of_streams = f"{streams} × " if streams > 1 else ""
     return reading.judged(f"cache, {of_streams}{cells:,} cells, {n_layer} layers", *terms)
 

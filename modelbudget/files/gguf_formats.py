@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from modelbudget.common.errors import InputError
-from modelbudget.common.expressions import Expression, LazyValues
+from modelbudget.common.expressions import Expression, LazyValues, expression_of
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.suggestions import offered
@@ -17,7 +17,7 @@ from modelbudget.common.validation_messages import show
 
 PATH = CONFIGS / "gguf.yaml"
 ANY, NOT, OF_FORMAT = "any", "not_", "own"
-"""In rules: every format, every format outside of a group, and the type of the format."""
+"""In rules: every format or role, every format outside of a group, and the type of the format."""
 FLOATS = ("F32", "F16", "BF16")
 OF_TOKENS = ("token_embd.weight", "per_layer_token_embd.weight")
 """Tensors in which tokens are looked up; without a head, the first of them is also the head."""
@@ -42,15 +42,6 @@ class Rule(NamedTuple):
     formats: frozenset[str]
     role: str
     holds: Expression
-    type: str
-
-
-class SeventyBillion(Strict):
-    """Models that llama.cpp takes for one of 70B."""
-
-    n_layer: int
-    architectures: list[str]
-    types: list[str]
     type: str
 
 
@@ -88,7 +79,6 @@ class Formats(Strict):
     conditions: dict[str, str]
     groups: dict[str, list[str]]
     rules: list[Annotated[tuple[str, str, str, str], Field(strict=False)]]
-    seventy_billion: SeventyBillion
     names: dict[str, str]
     endings: dict[str, str]
     architectures: dict[str, FileArchitecture]
@@ -99,13 +89,9 @@ class Formats(Strict):
     @cached_property
     def parsed_rules(self) -> list[Rule]:
         return [
-            Rule(self._formats(words), role, Expression(condition), type_name)
+            Rule(self._formats(words), role, expression_of(condition), type_name)
             for words, role, condition, type_name in self.rules
         ]
-
-    @cached_property
-    def parsed_conditions(self) -> dict[str, Expression]:
-        return {name: Expression(text) for name, text in self.conditions.items()}
 
     @cached_property
     def type_names(self) -> dict[int, str]:
@@ -147,7 +133,7 @@ class Quantised(NamedTuple):
 @cache
 def gguf_formats() -> Formats:
     """Read the formats. Raises InputError."""
-    return read_strict(PATH, Formats, BlockType, SeventyBillion, FileArchitecture)
+    return read_strict(PATH, Formats, BlockType, FileArchitecture)
 
 
 def types_of(name: str, shapes: Mapping[str, Sequence[int]], model: Quantised) -> dict[str, str]:
@@ -199,23 +185,13 @@ def _chosen(name: str, role: str, i: int, shape: Sequence[int], model: Quantised
     data = gguf_formats()
     default = data.formats[name]
     sizes: dict[str, Any] = model._asdict() | {
-        "i": i, "row": shape[-1], "block": data.types[default].numbers
+        "i": i, "row": shape[-1], "block": data.types[default].numbers, "is_stack": len(shape) == 3
     }  # fmt: skip
-    conditions = LazyValues(lambda name: data.parsed_conditions[name](sizes))
-    roles = {role}
-    if name == "MXFP4_MOE" and role != "output":
-        roles.add("experts" if len(shape) == 3 else "other")
-    chosen = default
+    conditions = LazyValues(lambda name: expression_of(data.conditions[name])(sizes))
     for rule in data.parsed_rules:
-        if rule.role in roles and name in rule.formats and rule.holds(conditions):
-            chosen = default if rule.type == OF_FORMAT else rule.type
-            break
-    large = data.seventy_billion
-    is_70b = model.n_layer == large.n_layer and model.n_head != model.n_kv_head
-    has_rule = name not in data.groups["all_low"] and name != "MXFP4_MOE"
-    if is_70b and has_rule and role == "value" and model.architecture in large.architectures:
-        chosen = large.type if chosen in large.types else chosen
-    return chosen
+        if rule.role in (role, ANY) and name in rule.formats and rule.holds(conditions):
+            return default if rule.type == OF_FORMAT else rule.type
+    return default
 
 
 def _fitting(row: int, type_name: str) -> str:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
-from modelbudget.common.expressions import Expression
+from modelbudget.common.expressions import expression_of
 from modelbudget.files.gguf_formats import FileArchitecture, Quantised, gguf_formats
 from modelbudget.operations.part import NoProgramError
 from modelbudget.operations.tape import Tape, running_on
@@ -40,14 +40,13 @@ def architecture_of_class(class_name: str | None) -> str:
 def tensors_of(a: Architecture, architecture: str, of_file: Collection[str] = ()) -> Tensors:
     """Return the tensors of a model by their names in a file.
 
-    `of_file`: names of a file that may have a matrix whole that others have divided. Raises
-    InputError for a part that has no name here.
+    `of_file`: as in `_as_in_file`. Raises InputError for a part that has no name here.
     """
     listed = gguf_formats().architectures[architecture]
     tensors = _by_name(a, listed)
     if listed.also_with:
         tensors = _by_name(a.model_copy(update=listed.also_with), listed) | tensors
-    return _packed(_divided(tensors, a, listed, of_file), listed)
+    return _as_in_file(tensors, a, listed, of_file)
 
 
 def _by_name(a: Architecture, listed: FileArchitecture) -> Tensors:
@@ -100,31 +99,25 @@ def _parameters(a: Architecture) -> Iterable[tuple[str, int | None, tuple[int, .
         del model
 
 
-def _divided(
+def _as_in_file(
     tensors: Tensors, a: Architecture, architecture: FileArchitecture, of_file: Collection[str]
 ) -> Tensors:
-    """Put several tensors in the place of a matrix that a file holds so."""
-    divided: Tensors = {}
+    """Return the tensors, with several in the place of a matrix, and one of the first of several.
+
+    `of_file`: names of a file that may have a matrix whole that others have divided.
+    """
+    places = {part: name for name, parts in architecture.packed.items() for part in parts}
+    result: Tensors = {}
     for name, tensor in tensors.items():
         stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
         parts = {} if name in of_file else architecture.divided.get(stem, {})
         for part, fields in parts.items():
-            sizes = tuple(Expression(field)(vars(a)) for field in fields)
-            divided[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)
+            sizes = tuple(expression_of(field)(vars(a)) for field in fields)
+            result[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)
         if not parts:
-            divided[name] = tensor
-    return divided
-
-
-def _packed(tensors: Tensors, architecture: FileArchitecture) -> Tensors:
-    """Join the matrices that a file holds as one, in the place of the first."""
-    places = {part: name for name, parts in architecture.packed.items() for part in parts}
-    packed: Tensors = {}
-    for name, tensor in tensors.items():
-        stem = name.split(".")[-2]  # attn_q of blk.0.attn_q.weight
-        joined_name = name.replace(f"{stem}.", f"{places[stem]}.") if stem in places else name
-        rows, *row = tensor.shape
-        if first := packed.get(joined_name):
-            rows += first.shape[0]
-        packed[joined_name] = (first or tensor)._replace(shape=(rows, *row))
-    return packed
+            joined = name.replace(f"{stem}.", f"{places.get(stem, stem)}.")
+            rows, *row = tensor.shape
+            first = result.get(joined)
+            shape = (rows + (first.shape[0] if first else 0), *row)
+            result[joined] = (first or tensor)._replace(shape=shape)
+    return result

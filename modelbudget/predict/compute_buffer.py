@@ -1,22 +1,39 @@
 """What llama.cpp reserves for the tensors of a pass: its compute buffer.
 
 Its scheduler lays the tensors of a graph out in one buffer and reuses the room of those that no
-later operation reads. The least of a part of a layer is the sum of its tensors that live together;
-the most has those that lie between them, too, since a hole is reused only by what fits into it.
-Source: ggml-org/llama.cpp at 0c1e570, src/llama-graph.cpp, the files of src/models, and
-ggml/src/ggml-alloc.c. `tests/golden/compute_buffers.csv` has what that version reserves.
+later operation reads. `configs/compute_buffers.yaml` has the numbers of each part of a layer.
 """
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.common.expressions import LazyValues, expression_of
+from modelbudget.common.paths import CONFIGS
+from modelbudget.common.strict import Strict, read_strict
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import FLOAT32
 from modelbudget.serving.cache_layouts import cells_of
 from modelbudget.serving.layers_by_cache import LayerCache
+
+OF_OTHERS = {"d_full_head": 0, "attention_gate": False, "position": "rotary", "n_dense_layer": 0}
+"""Fields that some families have not."""
+
+
+class PartsFile(Strict):
+    """The file: of each part the least and the most, and expressions that these share."""
+
+    numbers: dict[str, str]
+    mixers: dict[str, list[str]]
+    mlps: dict[str, list[str]]
+
+
+@cache
+def _file() -> PartsFile:
+    return read_strict(CONFIGS / "compute_buffers.yaml", PartsFile)
 
 
 class Bounds(NamedTuple):
@@ -52,7 +69,7 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
         n_head = getattr(a, "n_head", 0)
         masks = Bounds(sum(least), sum(most))
         scores = Bounds(n_head * max(least, default=0), n_head * max(most, default=0))
-    parts = [*_mixers(a, run, scores, _states(caches, run)), *_mlps(a)]
+    parts = [*_parts(a, run, scores, _states(caches, run))]
     of_all_layers = getattr(a, "d_per_layer", 0) * a.n_layer  # Gemma 4's inputs of each layer
     masks = masks.plus(of_all_layers, 2 * of_all_layers)
     layer = masks.plus(*map(max, zip(*parts, strict=True)))
@@ -65,60 +82,26 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     )
 
 
-def _mixers(a: Any, run: RunConfig, scores: Bounds, states: int) -> Iterator[Bounds]:
-    """Yield the numbers of a token in each kind of mixer. Raises ValueError."""
-    mixers, d = vars(a).get("mixers", a.name()), a.d_model
-    for name in {*mixers.split()}:
-        if name in PLAIN:
-            width = max(a.d_head, getattr(a, "d_full_head", 0))
-            query, keys = a.n_head * width, a.n_kv_head * width
-            gate = query if getattr(a, "attention_gate", False) else 0
-            queries = 2 * query + gate
-            least = queries + (2 * d if getattr(a, "position", "rotary") == "rotary" else d)
-            yield scores.plus(least, queries + gate + 2 * keys + 7 * d)
-        elif name == "mla" and (a.n_index_head or run.mla_cache == "heads"):
-            how = "an indexer" if a.n_index_head else "keys of all heads"
-            raise ValueError(f"llama.cpp's of mla with {how}")
-        elif name == "mla":
-            query = a.n_head * (a.d_nope + a.d_rope)
-            absorbed = 2 * a.n_head * (a.kv_lora_rank + a.d_rope)
-            yield scores.plus(absorbed + 2 * d, absorbed + query + 6 * d)
-        elif name == "gated_deltanet":
-            values = a.n_linear_head * a.d_linear_value
-            convolved = 3 * (values + 2 * a.n_linear_key_head * a.d_linear_key)
-            yield Bounds(convolved + 2 * d, convolved + values + 4 * d + states)
-        elif name == "mamba2":
-            inner = a.n_mamba_head * a.d_mamba_head
-            convolved = inner + 2 * a.n_mamba_group * a.d_mamba_state
-            projected = inner + convolved + a.n_mamba_head
-            least = projected + 3 * convolved + inner
-            yield Bounds(least, least + 3 * d + states)
-        elif name == "short_convolution":
-            yield Bounds(6 * d, 8 * d)
-        elif name != "none":
-            raise ValueError(f"llama.cpp's of {mixers}")
+def _parts(a: Any, run: RunConfig, scores: Bounds, states: int) -> Iterator[Bounds]:
+    """Yield the numbers of a token in each kind of mixer and of MLP. Raises ValueError."""
+    file, fields = _file(), OF_OTHERS | vars(a)
+    mixers, mlps = fields.get("mixers", a.name()), {*fields.get("mlps", "mlp").split()}
+    known = fields | {"least_scores": scores.least, "most_scores": scores.most, "states": states}
+    values = LazyValues(lambda name: expression_of(file.numbers[name])(values), known)
+    of_mixers = {"attention" if name in PLAIN else name for name in mixers.split()}
+    if unknown := of_mixers - file.mixers.keys():
+        raise ValueError(f"llama.cpp's of {', '.join(sorted(unknown))}")
+    if "mla" in of_mixers and (a.n_index_head or run.mla_cache == "heads"):
+        how = "an indexer" if a.n_index_head else "keys of all heads"
+        raise ValueError(f"llama.cpp's of mla with {how}")
+    of_mlps = ["shared", "moe"] * ("moe" in mlps)
+    of_mlps += ["mlp"] * ("mlp" in mlps or not mlps or fields["n_dense_layer"] > 0)
+    of_parts = [*(file.mixers[name] for name in of_mixers), *(file.mlps[name] for name in of_mlps)]
+    for texts in of_parts:
+        yield Bounds(*(expression_of(text)(values) for text in texts))
 
 
 def _states(caches: list[LayerCache], run: RunConfig) -> int:
     """Return the numbers of all requests' states of a layer, for each batched token."""
     largest = max((cache.state for cache in caches), default=0)
     return ceil_div(run.batch * (1 + run.drafted_tokens) * largest, FLOAT32 * run.batched_tokens)
-
-
-def _mlps(a: Any) -> Iterator[Bounds]:
-    """Yield the numbers of a token in each kind of MLP.
-
-    Gate, up and their product lie in a row, of which versions of 2024 had two; the results of all
-    chosen experts replace the first two if they fit there. Without a gate the activation is
-    computed in place.
-    """
-    mlps, d, n_hidden = {*getattr(a, "mlps", "mlp").split()}, a.d_model, 3 if a.gated else 1
-    widths = [a.d_ff] if "mlp" in mlps or not mlps or getattr(a, "n_dense_layer", 0) else []
-    if "moe" in mlps:
-        widths.append(a.d_shared)
-        hidden, results = a.n_expert_per_token * a.d_expert, a.n_expert_per_token * d
-        replaces = a.gated and results <= 2 * hidden
-        least = n_hidden * hidden + 3 * d
-        yield Bounds(least if replaces else least + results, least + results + 4 * d)
-    for width in widths:
-        yield Bounds(min(n_hidden, 2) * width + 2 * d, n_hidden * width + 5 * d)

@@ -39,6 +39,7 @@ READ_BY_NAME = {
     "report/page_data.py": ROOT / "configs" / "page.yaml",
     "report/tables.py": ROOT / "configs" / "glossary.yaml",
     "huggingface/peft_classes.py": ROOT / "configs" / "peft_classes.yaml",
+    "predict/compute_buffer.py": ROOT / "configs" / "compute_buffers.yaml",
     "serving/cache_formats.py": ROOT / "configs" / "cache_formats.yaml",
 }
 FOUND_BY_FOLDER = [
