@@ -161,17 +161,15 @@ def _cache_tokens(reading: Reading) -> Line:
         what = "a line with the bytes for the cache (Available KV cache memory)"
         return reading.asked("tokens", what)
     blocks = _blocks_in(room, pages)
-    least, most = blocks[0], blocks[-1]
     if len(pages.groups) > 1:
         return _tokens_of_groups(reading, blocks)
     n, more = divmod(number.n_bytes, pages.block_tokens or 1)
+    is_exact = n in blocks and not more
     text = f"{n:,} × {pages.block_tokens}" + (f" and {more} more" if more else "")
-    if least <= n <= most and not more:
-        text += f" of {least:,} to {most:,} blocks in {room.text} {room.unit}"
-        return reading.line("tokens", text, "exact")
-    unexplained = abs(n - (least + most) // 2) * pages.block_bytes
-    text += f", where {room.text} {room.unit} hold {least:,} to {most:,} blocks"
-    return reading.line("tokens", text, "unexplained", unexplained, unexplained)
+    of_blocks, of_room = f"{blocks[0]:,} to {blocks[-1]:,} blocks", f"{room.text} {room.unit}"
+    text += f" of {of_blocks} in {of_room}" if is_exact else f", where {of_room} hold {of_blocks}"
+    off = 0 if is_exact else abs(n - (blocks[0] + blocks[-1]) // 2) * pages.block_bytes
+    return reading.compared("tokens", text, is_exact, off, off)
 
 
 def _blocks_in(room: Number, pages: Pages) -> range:

@@ -6,7 +6,7 @@ formula can take it apart.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator
 
@@ -54,3 +54,21 @@ def instances(names: str, n_layer) -> dict:
     for i, name in enumerate(names.split()):
         numbers[name] = numbers.get(name, 0) + ceil_div(n_layer - i, period)
     return numbers
+
+
+def layers_from(a: Any, start: int, n_layer: int) -> Any:
+    """Return a model with some consecutive layers of another, from the layer `start` on."""
+    n_dense = a.n_dense_layer
+    layers = {
+        "n_layer": n_layer,
+        "n_dense_layer": min(n_layer, max(0, n_dense - start)),
+        "mixers": _pattern_from(a.mixers, start),
+        "mlps": _pattern_from(a.mlps, max(0, start - n_dense)),
+    }
+    return a.model_copy(update=layers)
+
+
+def _pattern_from(names: str, start: int) -> str:
+    words = names.split()
+    start %= len(words)
+    return " ".join(words[start:] + words[:start])

@@ -82,11 +82,8 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
     sizes = {name: size for name in n_of if (size := getattr(a, name, 0))}
     for name, size in sizes.items():
         if not _is_divided(name, size, n := n_of[name]):
-            of_same = {k: of for k, of in sizes.items() if n_of[k] == n}
-            most = next(
-                m for m in range(n, 0, -1)
-                if n % m == 0 and all(_is_divided(k, of, m) for k, of in of_same.items())
-            )  # fmt: skip
+            of_same = [(k, of) for k, of in sizes.items() if n_of[k] == n]
+            most = next(m for m in divisors(n) if all(_is_divided(*of, m) for of in of_same))
             setting = "expert_parallel" if name == "n_expert" else "tensor_parallel"
             allowed = f"allowed: `{setting}={most}`"
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
@@ -95,6 +92,11 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
         rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
         shares |= {"vocab_multiple": 1, "n_vocab": ceil_div(rows, n_devices)}
     return a.model_copy(update=shares)
+
+
+def divisors(n: int) -> list[int]:
+    """Return the numbers that divide one, the largest first."""
+    return [m for m in range(n, 0, -1) if n % m == 0]
 
 
 def _is_divided(name: str, size: int, n_devices: int) -> bool:
@@ -227,8 +229,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
         for size, share, together in sizes:
             if together and share != size and share % together:
                 devices = run.tensor_parallel
-                most = max(d for d in range(1, devices) if not devices % d
-                           and (d == 1 or not size % (d * together)))  # fmt: skip
+                most = next(d for d in divisors(devices) if d == 1 or not size % (d * together))
                 allowed = f"`tensor_parallel={most}`"
                 of_all = devices * run.data_parallel
                 if part.routed:

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.layer_pattern import layers_from
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.components.multi_token_prediction import own_layers
@@ -267,17 +268,7 @@ def _without_layers(a: Any, run: RunConfig) -> Architecture:
         raise ValueError(f"host_layers = {n}: known of decoders alone; allowed: 0")
     if n >= a.n_layer:
         raise ValueError(f"host_layers = {n}: allowed: at most {a.n_layer - 1:,}")
-    n_dense = min(n, a.n_dense_layer)
-    layers = {"n_layer": a.n_layer - n, "n_dense_layer": a.n_dense_layer - n_dense}
-    patterns = {"mixers": _from_layer(n, a.mixers), "mlps": _from_layer(n - n_dense, a.mlps)}
-    return a.model_copy(update=layers | patterns)
-
-
-def _from_layer(n: int, names: str) -> str:
-    """Return a repeated pattern of layers as it is without the first `n` layers."""
-    words = names.split()
-    start = n % len(words)
-    return " ".join(words[start:] + words[:start])
+    return layers_from(a, n, a.n_layer - n)
 
 
 def caches_on_device(a: Architecture, run: RunConfig) -> list[LayerCache]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
+from modelbudget.architecture.layer_pattern import layers_from
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import (
@@ -177,26 +178,9 @@ def stages_of(a, run: RunConfig) -> tuple[Layers, ...]:
     """Return the stages of a device, the first of all first."""
     n_stage = run.pipeline_parallel * run.virtual_stages
     indices = range(stage_index(run), n_stage, run.pipeline_parallel)
-    return tuple(Layers(_layers_of(a, i, n_stage), i == 0, i == n_stage - 1) for i in indices)
-
-
-def _layers_of(a, index: int, n_stage: int):
-    """Return the consecutive layers of a stage; a tied matrix is on both ends, each its own."""
-    n_layer, n_dense = a.n_layer // n_stage, a.n_dense_layer
-    start = index * n_layer
-    layers = {
-        "n_layer": n_layer,
-        "n_dense_layer": min(n_layer, max(0, n_dense - start)),
-        "mixers": _from(a.mixers, start),
-        "mlps": _from(a.mlps, max(0, start - n_dense)),
-    }
-    return a.model_copy(update=layers | {"tied": False})
-
-
-def _from(pattern: str, start: int) -> str:
-    names = pattern.split()
-    start %= len(names)
-    return " ".join(names[start:] + names[:start])
+    n = a.n_layer // n_stage
+    apart = a.model_copy(update={"tied": False})  # a tied matrix is on both ends, each its own
+    return tuple(Layers(layers_from(apart, i * n, n), i == 0, i == n_stage - 1) for i in indices)
 
 
 @lru_cache(maxsize=32)

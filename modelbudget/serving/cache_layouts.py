@@ -38,9 +38,11 @@ def cache_terms(caches: Sequence[LayerCache], run: RunConfig) -> Terms:
         )
     if run.cache_layout == "cells" and run.attention_kernel == "math":
         caches = _with_widest_values(caches)
+    n_drafted = run.drafted_tokens if run.cache_layout == "cells" else 0  # which llama.cpp keeps
     terms: Terms = {}
     for cache in caches:
-        n_bytes = _tokens_bytes(cache, run) + _states_bytes(cache, run) + _counts(cache, run)
+        of_states = (1 + n_drafted) * run.batch * cache.state
+        n_bytes = _tokens_bytes(cache, run) + of_states + _counts(cache, run)
         terms = merged(terms, {cache.name: Term(n_bytes, cache.n_layer)})
     return terms
 
@@ -85,12 +87,6 @@ def _with_widest_values(caches: Sequence[LayerCache]) -> list[LayerCache]:
         else cache
         for cache in caches
     ]
-
-
-def _states_bytes(cache: LayerCache, run: RunConfig) -> int:
-    """Return the bytes of the states of all sequences: llama.cpp keeps those of drafted tokens."""
-    n = 1 + run.drafted_tokens if run.cache_layout == "cells" else 1
-    return run.batch * n * cache.state
 
 
 def _counts(cache: LayerCache, run: RunConfig) -> int:
