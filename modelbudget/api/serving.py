@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""
-OF_IMAGES = "clip"
-"""The architecture of files for `--mmproj`."""
 LARGE_DEVICE = 70 * GIB
 """Memory from which on vLLM batches more tokens and requests, but on an A100."""
 OF_LARGE, OF_SMALL = (
@@ -205,7 +203,10 @@ def serve(
     if any(WHOLE_KEYS in tensor.name for tensor in tensors or ()):
         fields["mla_cache"] = "heads"
     fields |= chosen
-    architecture, run = _run_of_engine(model, fields, on.devices)
+    shares = _shares(fields, on.devices)
+    whole = {name: value for name, value in fields.items() if name not in shares}
+    architecture, run = run_of(model, whole)
+    run = with_stored_experts(architecture, run).model_copy(update=shares)
     if architecture.reads_all_at_once:
         keeps = f"{architecture.name()} keeps no cache to serve from"
         once = f"its inference is one pass over all tokens: `fit({on.name}, training=False)`"
@@ -265,16 +266,6 @@ def _settings_of_vllm(model: ChosenModel, device: Accelerator) -> dict[str, Any]
 
 def _stored_dtype(model: ChosenModel) -> Any:
     return {**model.base.fields, **model.base.derive}.get("dtype")
-
-
-def _run_of_engine(
-    model: ChosenModel, fields: dict[str, Any], devices: int
-) -> tuple[Architecture, RunConfig]:
-    """Return the architecture and the run, on all devices if not on replicas of some."""
-    shares = _shares(fields, devices)
-    whole = {name: value for name, value in fields.items() if name not in shares}
-    architecture, run = run_of(model, whole)
-    return architecture, with_stored_experts(architecture, run).model_copy(update=shares)
 
 
 def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
@@ -360,13 +351,12 @@ def _left_out(n_parameters: int, run: RunConfig) -> Term:
 def _projector(path: Path, run: RunConfig) -> Term:
     """Return the weights of llama.cpp's file of what reads images. Raises InputError."""
     if run.cache_layout != OF_LLAMA["cache_layout"]:
-        raise InputError(
-            [f"`mmproj={path}`: of llama.cpp; allowed: with a .gguf file, or `gguf=FORMAT`"]
-        )
+        allowed = "allowed: with a .gguf file, or `gguf=FORMAT`"
+        raise InputError([f"`mmproj={path}`: of llama.cpp; {allowed}"])
     header = read_header(path)
-    if (architecture := header.metadata.get(ARCHITECTURE)) != OF_IMAGES:
+    if (architecture := header.metadata.get(ARCHITECTURE)) != "clip":
         read = f"{ARCHITECTURE} = {show(architecture)}"
-        raise InputError([f"{path}: {read}: reads no images; allowed: {OF_IMAGES}"])
+        raise InputError([f"{path}: {read}: reads no images; allowed: clip"])
     n_bytes = sum(tensor.n_bytes for tensor in header.tensors)
     return Term("what reads images", n_bytes, "exact", "of the file, without a pass over one")
 
@@ -421,9 +411,8 @@ def _is_on_host(name: str, run: RunConfig) -> bool:
     """Return whether a tensor of a .gguf file stays in the host's memory, but for tokens."""
     i = layer_of(name)
     of_experts = run.host_expert_layers if EXPERTS.search(name) else 0
-    if i is not None and i < max(run.host_layers, of_experts):
-        return True
-    return bool(run.host_tensors) and re.search(run.host_tensors, name) is not None
+    is_of_layers = i is not None and i < max(run.host_layers, of_experts)
+    return is_of_layers or bool(run.host_tensors and re.search(run.host_tensors, name))
 
 
 def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConfig) -> None:

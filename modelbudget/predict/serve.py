@@ -44,8 +44,6 @@ ENDLESS = 2**40
 """Upper bound of the search for a length; beyond it, the length is unlimited."""
 STATES_OF_SCANS = "d_state", "d_mamba_state", "d_scan_state"
 TOKENS_OF_CHUNK = 128
-OF_FILES = {"host_expert_layers": 0, "host_tensors": ""}
-"""Settings of what stays on the host of a file, with their values elsewhere."""
 NOT_KNOWN = "not known, requests are at most these"
 
 
@@ -194,17 +192,17 @@ def served(
         name = f"tokens of {run.data_parallel} replicas"
         more.insert(0, Term(name, of_replicas, "bounded", "gathered for experts", 0))
     without_pass = usable - sum(term.n_bytes for term in (*terms, *more))
-    has_source = getattr(a, "n_encoder_layer", 0)
+    is_llama, has_source = run.cache_layout == "cells", getattr(a, "n_encoder_layer", 0)
+
+    @functools.cache
+    def _pass(**of_run: int) -> Term:
+        return pass_of(without_mtp(a), run.model_copy(update=of_run))
 
     def forward_of(n: int, length: int) -> Term:
         """Return the forward pass of `n` requests of a length, on which llama.cpp's depends."""
-        if run.cache_layout == "cells":
-            return compute_buffer(a, run.model_copy(update={"batch": n, "length": length}))
-        return forward_of_source(min(length, run.batched_tokens) if has_source else 1)
-
-    @functools.cache
-    def forward_of_source(length: int) -> Term:
-        return _forward(without_mtp(a), run.model_copy(update={"length": length}))
+        if is_llama:
+            return _pass(batch=n, length=length)
+        return _pass(length=min(length, run.batched_tokens)) if has_source else _pass()
 
     def left_for(n: int, length: int) -> int:
         return max(without_pass - forward_of(n, length).n_bytes, 0)
@@ -229,10 +227,10 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     """Return the weights of a device, less those of layers on the host, and vLLM's RoPE table."""
     a, of_mtp = without_mtp(a), weight_bytes(a, run) if getattr(a, "n_mtp_layer", 0) else 0
     n_bytes, note = weight_bytes(a, run), ""
-    for name, none in OF_FILES.items():
-        if (value := getattr(run, name)) != none:
-            allowed = f"allowed: {none}" if none == 0 else "allowed: none"
-            raise ValueError(f"{name} = {value}: known of a .gguf file alone; {allowed}")
+    for name in ("host_expert_layers", "host_tensors"):
+        if value := getattr(run, name):
+            only = "known of a .gguf file alone; allowed: `gguf=FORMAT`"
+            raise ValueError(f"{name} = {value}: {only}")
     if run.host_layers:
         n_bytes = weight_bytes(_without_layers(a, run), run)
         note = f"without {run.host_layers} layers on the host"
@@ -308,27 +306,21 @@ def _check_context(a: Any, run: RunConfig) -> None:
         )
 
 
-def _forward(a: Architecture, run: RunConfig) -> Term:
-    name, of_samples = f"forward pass of {run.batched_tokens:,} tokens", sampling_bytes(a, run)
+def pass_of(a: Architecture, run: RunConfig) -> Term:
+    """Return what a pass of vLLM needs, or what llama.cpp reserves for those of n_ubatch tokens."""
+    name, note, of_samples, of_run = "compute buffer", "its logs", 0, compute_buffer_bytes
+    if run.cache_layout != "cells":
+        name, note, of_run = "forward pass", "our modules", forward_bytes
+        of_samples = sampling_bytes(a, run)
+    name += f" of {run.batched_tokens:,} tokens"
     try:
-        least, most = forward_bytes(a, run)
+        least, most = of_run(a, run)
     except ValueError as error:
         return Term(name, of_samples, "bounded", f"{NOT_KNOWN}: {error}", of_samples)
-    is_forward = most > of_samples
-    by_sort = ", sorted by torch" * (run.sampling_kernel == "sort")
-    of_sampling = f"sampling for {run.sampled_requests:,} requests{by_sort}"
-    note = "our modules" if is_forward else of_sampling
+    if most <= of_samples:
+        by_sort = ", sorted by torch" * (run.sampling_kernel == "sort")
+        note = f"sampling for {run.sampled_requests:,} requests{by_sort}"
     return Term(name, max(most, of_samples), "bounded", note, max(least, of_samples))
-
-
-def compute_buffer(a: Architecture, run: RunConfig) -> Term:
-    """Return what llama.cpp reserves for the passes of n_ubatch tokens."""
-    name = f"compute buffer of {run.batched_tokens:,} tokens"
-    try:
-        least, most = compute_buffer_bytes(a, run)
-    except ValueError as error:
-        return Term(name, 0, "bounded", f"{NOT_KNOWN}: {error}", 0)
-    return Term(name, most, "bounded", "its logs", least)
 
 
 class _Room:

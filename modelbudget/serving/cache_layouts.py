@@ -75,16 +75,13 @@ def cells_of(cache: LayerCache, run: RunConfig) -> int:
 def _with_widest_values(caches: Sequence[LayerCache]) -> list[LayerCache]:
     """Return caches whose values are as wide as the widest, as llama.cpp's without flash attention.
 
-    `n_embd_v_gqa_max` in its llama-kv-cache.cpp. Half of a token's numbers are values; next to
-    latents there are none.
+    `n_embd_v_gqa_max` in its llama-kv-cache.cpp; next to latents there are no values.
     """
-    numbers = {cache: cache.vectors[0][0] * cache.vectors[0][1] // 2
-               for cache in caches if len(cache.vectors) == 1}  # fmt: skip
-    widest = max(numbers.values(), default=0)
+    values = {cache: cache.vectors[1] for cache in caches if len(cache.vectors) == 2}
+    widths = {cache: n * width for cache, (n, width, is_rotary) in values.items() if not is_rotary}
+    widest = ((1, max(widths.values(), default=0), False),)
     return [
-        cache._replace(vectors=((1, numbers[cache], False), (1, widest, False)))
-        if numbers.get(cache, widest) < widest
-        else cache
+        cache._replace(vectors=cache.vectors[:1] + widest) if cache in widths else cache
         for cache in caches
     ]
 

@@ -19,11 +19,12 @@ FAR = 2**40
 class LayerCache(NamedTuple):
     """The cache of one sequence in each of `n_layer` layers that keep the same.
 
-    `vectors`: heads of a token that a layer keeps, each with its width, and whether it is MLA's
-    rotary key. `window`: tokens of which it keeps them; 0: of all. `state`: bytes that depend on no
-    token. `in_chunks`: its windows are chunks, which begin at multiples of `window`. `d_index`:
-    channels of the key of an indexer, in FP8 with a float32 scale for 128 of them (vLLM's
-    models/deepseek_v2.py, DeepseekV32IndexerCache).
+    `vectors`: heads of a token that a layer keeps, of keys and of values, or of MLA's latent and
+    its rotary key: their number, their width, and whether they are that key. `window`: tokens of
+    which it keeps them; 0: of all. `state`: bytes that depend on no token. `in_chunks`: its windows
+    are chunks, which begin at multiples of `window`. `d_index`: channels of the key of an indexer,
+    in FP8 with a float32 scale for 128 of them (vLLM's models/deepseek_v2.py,
+    DeepseekV32IndexerCache).
     """
 
     name: str
@@ -100,6 +101,6 @@ def _vectors(
         heads = numbers // (width + d_value)
         return ((heads, width, False), (heads, d_value, False))
     width = width if has_window else getattr(a, "d_full_head", 0) or width
-    if not width or numbers % width:
+    if not width or numbers % (2 * width):
         return ((1, numbers, False),)
-    return ((numbers // width, width, False),)
+    return ((numbers // (2 * width), width, False),) * 2

@@ -21,7 +21,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.predict.engine_weights import rank_of
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.predict.sampling import sort_bytes
-from modelbudget.predict.serve import NOT_KNOWN, caches_on_device, compute_buffer, forward_bytes
+from modelbudget.predict.serve import NOT_KNOWN, caches_on_device, forward_bytes, pass_of
 from modelbudget.serving.cache_layouts import cache_terms
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192, "sampled_requests": 1}
@@ -363,7 +363,7 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
     flash = {"backend": "gpu", "dtype": "bfloat16", "attention_kernel": "flash"}
     logits = {"batched_tokens": n_ubatch, "sampled_requests": n_ubatch}  # of builds of that time
     run = RunConfig(cache_layout="cells", length=4096, **logits, **flash)
-    term = compute_buffer(a, run)
+    term = pass_of(a, run)
     assert term.least is not None
     assert printed in [pytest.approx(n / 2**20, abs=0.006) for n in (term.least, term.n_bytes)]
 
@@ -380,7 +380,7 @@ def test_compute_buffers_without_flash_attention_have_all_scores(name, n_ctx, n_
     """
     run = RunConfig(cache_layout="cells", batched_tokens=n_ubatch, length=n_ctx)
     a = mb.model(name).architecture
-    term = compute_buffer(a, run)
+    term = pass_of(a, run)
     states = 2 * 4 * n_ubatch * a.d_model if name == "phi-3-mini" else 0
     assert printed == (term.least + states) / 2**20 <= term.n_bytes / 2**20
 
@@ -401,7 +401,7 @@ def test_compute_buffers_have_the_logits_of_the_slots_alone(name, n_ctx, n_ubatc
         cache_layout="cells", batched_tokens=n_ubatch, sampled_requests=4, length=n_ctx,
         backend="gpu", dtype="bfloat16", attention_kernel=kernel,
     )  # fmt: skip
-    term = compute_buffer(mb.model(name, **shape).architecture, run)
+    term = pass_of(mb.model(name, **shape).architecture, run)
     assert term.least is not None
     assert term.least / 2**20 <= printed <= term.n_bytes / 2**20 <= 1.5 * printed
 
@@ -419,7 +419,7 @@ def test_compute_buffers_and_caches_are_those_that_llama_cpp_reserves():
             attention_kernel=row["attention_kernel"], **numbers,
         )  # fmt: skip
         a = mb.model(row["model"]).architecture
-        term = compute_buffer(a, run)
+        term = pass_of(a, run)
         assert term.least / 2**20 <= float(row["compute_buffer"]) <= term.n_bytes / 2**20, row
         if row["unified"] == "yes":
             terms_of_cache = cache_terms(caches_on_device(a, run), run).values()
@@ -464,9 +464,9 @@ def test_llama_cpp_has_logits_of_each_slot_by_hand():
 
 def test_compute_buffers_of_other_layers_are_not_guessed():
     a, run = mb.model("deepseek-v3.2").architecture, RunConfig(cache_layout="cells")
-    assert compute_buffer(a, run).note == f"{NOT_KNOWN}: llama.cpp's of mla with an indexer"
+    assert pass_of(a, run).note == f"{NOT_KNOWN}: llama.cpp's of mla with an indexer"
     rwkv = mb.model("rwkv-7-0.4b").architecture  # whose class names a module so
-    assert compute_buffer(rwkv, run).note == f"{NOT_KNOWN}: llama.cpp's of rwkv7"
+    assert pass_of(rwkv, run).note == f"{NOT_KNOWN}: llama.cpp's of rwkv7"
 
 
 def test_a_file_of_llama_cpp_on_a_mac():

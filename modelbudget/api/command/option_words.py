@@ -12,7 +12,7 @@ _ARGUMENT = re.compile(r"^\w+\(\): (\w+) = ")
 """How a message of the library begins about an argument of a function."""
 OF_FUNCTIONS = {
     *("answer", "devices", "draft", "engine_share", "engine_sleeps", "model", "module"),
-    *("reference", "reserve", "reward"),
+    *("mmproj", "reference", "reserve", "reward"),
 }
 """Arguments of the library that are no fields, and have an option of their name."""
 
