@@ -6,7 +6,6 @@ from typing import Any
 
 import polars as pl
 from torch import nn
-from transformers import GPT2LMHeadModel
 
 from modelbudget.architecture.evaluators import symbols
 from modelbudget.architecture.terms import Term
@@ -14,10 +13,11 @@ from modelbudget.components import embedding, norm
 from modelbudget.components.feed_forward import mlp
 from modelbudget.components.mixers import attention
 from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.count import count
-from modelbudget.measurement.reference.gpt2 import build_gpt2
+from modelbudget.measurement.reference.class_counts import build
 
-LAYER = "transformer.h.*"
+GPT2, LAYER = "GPT2LMHeadModel", "transformer.h.*"
 TOP_LEVEL = {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head", LAYER}
 
 
@@ -62,7 +62,7 @@ def ledger(label: str, a: Decoder, device: str) -> pl.DataFrame:
     each_expected, each_true, expected, true, shared_with, formula (as text and as MathML), agrees,
     device.
     """
-    model = build_gpt2(a, device)
+    model: Any = build(GPT2, config_of(GPT2, a), device)
     formulas = expected(_symbols(a))
     rows = [
         _row(path, modules[0], expected(a)[path], [_owned(module, model) for module in modules])
@@ -106,7 +106,7 @@ def _by_path(model: nn.Module) -> dict[str, list[nn.Module]]:
     return modules
 
 
-def _owned(module: nn.Module, model: GPT2LMHeadModel) -> int:
+def _owned(module: nn.Module, model: Any) -> int:
     """Count the parameters of a module, except those that the token embedding owns."""
     words = model.transformer.wte
     return sum(
@@ -116,7 +116,7 @@ def _owned(module: nn.Module, model: GPT2LMHeadModel) -> int:
     )
 
 
-def _shared_with(module: nn.Module, model: GPT2LMHeadModel) -> str | None:
+def _shared_with(module: nn.Module, model: Any) -> str | None:
     words = model.transformer.wte
     shares = module is not words and any(p is words.weight for p in module.parameters())
     return "transformer.wte" if shares else None

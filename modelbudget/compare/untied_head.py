@@ -1,14 +1,16 @@
 """Weight tying: untie embedding and head of Hugging Face's GPT-2, then tie them again."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import polars as pl
 from torch import nn
 
 from modelbudget.architecture.terms import total
 from modelbudget.families.decoder import Decoder
+from modelbudget.huggingface.write_config import config_of
 from modelbudget.measurement.count import count
-from modelbudget.measurement.reference.gpt2 import build_gpt2
+from modelbudget.measurement.reference.class_counts import build
 from modelbudget.modules.initialise import uninitialised
 
 
@@ -29,7 +31,7 @@ def surgery(a: Decoder, devices: tuple[str, ...] = ("cpu", "meta")) -> pl.DataFr
 
 
 def _operate(a: Decoder, device: str) -> Iterator[tuple[str, nn.Module]]:
-    model = build_gpt2(a, device)
+    model: Any = build("GPT2LMHeadModel", config_of("GPT2LMHeadModel", a), device)
     yield "as built", model
 
     with uninitialised():

@@ -58,7 +58,7 @@ def _of_layers(translation: Translation, key: str, a) -> dict[str, Any]:
             return {key: [int(word not in HAS_ROPE) for word in islice(cycle(words), a.n_layer)]}
         case "no_rope_layer_interval":
             return {key: default}
-        case "layer_types" if names_layers:
+        case "layer_types" if names_layers or {*words} != {*translation.mixers.split()}:
             is_repeated = "layer_types" not in translation.requires
             is_repeated = is_repeated and "nope_attention" in translation.mixers.split()
             is_own = is_repeated and a.mixers == translation.mixers

@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 FILE, FIELDS = "config.json", "our fields"
 """Whose keys a class is built from."""
+FREE = {
+    "n_ctx", "n_vocab", "vocab_multiple", "d_ff", "d_shared", "mixers", "window", "global_every",
+}  # fmt: skip
+"""Fields that may differ where parameters do not: the context length, the width of an MLP that no
+layer has, equivalent spellings, and patterns that a class has by itself.
+"""
 
 
 class ClassOfPoint(NamedTuple):
@@ -73,17 +79,23 @@ def class_config(class_name: str, a: Architecture, file: str | None = None) -> d
 
     `file` is the config.json from which `a` was read, as JSON: its keys are kept as they are, but
     for those of the fields that were changed since. Raises ValueError if the class cannot have the
-    parameters of `a`. Fields that do not affect parameters may differ (the context length, the
-    width of an MLP that no layer has), and so may equivalent spellings.
+    parameters of `a`, or its other fields but `FREE` ones.
     """
     config = config_of(class_name, a) if file is None else _of_file(class_name, a, file)
     built = _architecture(class_name, type(a), config)
-    if _owned(built) == _owned(a):
+    wanted = _with_rope_of_heads(a)
+    fields = _with_rope_of_heads(built)
+    differ = {n: value for n, value in fields.items() if value != wanted[n]}
+    if _owned(built) == _owned(a) and differ.keys() <= FREE:
         return config
-    wanted = a.model_dump()
-    differ = {n: value for n, value in built.model_dump().items() if value != wanted[n]}
     listed = ", ".join(f"{n} = {show(wanted[n])} (there: {show(v)})" for n, v in differ.items())
     raise ValueError(f"{class_name} cannot be this architecture: {listed}")
+
+
+def _with_rope_of_heads(a: Architecture) -> dict[str, Any]:
+    """Return the fields of an architecture, with the channels that RoPE rotates where it is all."""
+    fields = a.model_dump()
+    return fields | ({} if fields.get("d_rotary", 1) else {"d_rotary": fields["d_head"]})
 
 
 def _of_file(class_name: str, a: Architecture, text: str) -> dict[str, Any]:

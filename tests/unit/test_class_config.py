@@ -13,7 +13,7 @@ from modelbudget.architecture.terms import total
 from modelbudget.huggingface import classes
 from modelbudget.huggingface.keys_of_class import changed
 from modelbudget.measurement.reference.class_counts import witness
-from modelbudget.sweeps.class_config import FIELDS, FILE, classes_of
+from modelbudget.sweeps.class_config import FIELDS, FILE, class_config, classes_of
 from modelbudget.sweeps.points_table import points_table
 from modelbudget.sweeps.sweep_json import content
 
@@ -122,3 +122,20 @@ def test_the_class_of_a_misread_file_disagrees(broken_keys, sweep, tmp_path, cap
         main()
     assert end.value.code == 1
     assert "parameters, -2,048: DIFFERS" in capsys.readouterr().err
+
+
+def test_a_class_is_no_architecture_whose_fields_its_config_cannot_say():
+    """Llama rotates all channels: half of them had the memory of all under its name."""
+    a = mb.model("llama-3.2-1b").architecture
+    assert class_config("LlamaForCausalLM", a) == class_config(
+        "LlamaForCausalLM", a.model_copy(update={"d_rotary": a.d_head})
+    )
+    with pytest.raises(ValueError, match=r"cannot be this architecture: d_rotary = 32 \(there"):
+        class_config("LlamaForCausalLM", a.model_copy(update={"d_rotary": 32}))
+
+
+def test_a_class_that_reads_the_types_of_its_layers_has_them():
+    """Ministral's were those of Mistral, each with a window, where three of four have one."""
+    a = mb.model("ministral-8b").architecture
+    types = class_config("MinistralForCausalLM", a)["layer_types"]
+    assert types[:4] == ["full_attention", *["sliding_attention"] * 3]

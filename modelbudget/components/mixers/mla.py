@@ -27,7 +27,6 @@ from modelbudget.operations.tape import Active
 from modelbudget.operations.views import heads_of
 
 GROUP = "attention"
-ONLY_WITH = {"rope_tables": "layer"}
 DIVIDED = ("n_head",)
 SIZES = ("kv_lora_rank", "d_nope", "d_rope", "d_value")
 
@@ -269,6 +268,8 @@ def _query_backward(a: Fields, r: Run, queries, saved_input: tuple[Any, Any]) ->
 
 def program(a: Fields, r: Run):
     """States (batch, length, d_model) to states of the same shape, through latents."""
+    if r.rope_tables != "layer":
+        raise NoProgramError(f"rope_tables: {r.rope_tables} of MLA")
     has_rope = a.position == "rotary"
     d_query = a.n_head * (a.d_nope + a.d_rope)
     if a.q_lora_rank:

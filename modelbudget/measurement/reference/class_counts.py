@@ -81,11 +81,11 @@ def witness(class_name: str, config: dict[str, Any]) -> Witness:
     )
 
 
-def build(class_name: str, config: dict[str, Any]) -> nn.Module:
-    """Build the class from a config on meta. Raises ValueError if it rejects the config."""
+def build(class_name: str, config: dict[str, Any], device: str = "meta") -> nn.Module:
+    """Build the class from a config, without values. Raises ValueError if it rejects the config."""
     from modelbudget.huggingface.construct import config_object, construct
 
-    with torch.device("meta"), uninitialised():
+    with torch.device(device), uninitialised():
         return construct(class_name, config_object(class_name, config))
 
 
