@@ -87,7 +87,9 @@ SHAPES = {
 }
 """Models that are not in the catalogue, or not in these layers, by their published sizes."""
 UNITS = {"B": 1, "MiB": 2**20, "GiB": 2**30}
-LAYOUT = {"llama.cpp": {"cache_layout": "cells", "batched_tokens": 512}}
+LAYOUT = {
+    "llama.cpp": {"cache_layout": "cells", "batched_tokens": 512, "attention_kernel": "flash"}
+}
 
 
 @pytest.mark.parametrize(

@@ -418,9 +418,13 @@ def test_old_files_of_deepseek_have_keys_and_values_in_one_matrix(kind, tmp_path
     assert model.checkpoint().differences == ()
     served = model.serve("l4", {"length": 300}).of_device
     assert served.request_bytes == 2 * 512 * 4 * (8 + 4 + 12) * 2
-    run = RunConfig(length=163_840, dtype="float16", cache_layout="cells", mla_cache="heads")
-    terms = terms_of_engine(mb.model("deepseek-v2").architecture, run)
-    assert sum(term.total for term in terms.values()) == 805_306_368_000
+    for name, length, n_bytes in (
+        ("deepseek-v2", 163_840, 805_306_368_000),
+        ("deepseek-v2-lite", 16_384, 4320 * 2**20),  # a log of 2026 of DeepSeek Coder V2 16B
+    ):
+        run = RunConfig(length=length, dtype="float16", cache_layout="cells", mla_cache="heads")
+        terms = terms_of_engine(mb.model(name).architecture, run)
+        assert sum(term.total for term in terms.values()) == n_bytes
 
 
 def test_what_a_file_has_in_addition_or_lacks_is_a_difference(tmp_path):
