@@ -72,9 +72,8 @@ def layer_caches_of(
     for name, (n_bytes, n_layer) in first.items():
         if not n_bytes or not n_layer:
             continue
-        of_token = second[name][0] - n_bytes
-        if name.endswith(".window") and not of_token:  # a window of one token
-            of_token = n_bytes
+        is_window = name.endswith(".window")  # of one token it does not grow
+        of_token = second[name][0] - n_bytes or is_window * n_bytes
         state = n_bytes - of_token
         if state:
             states.append(LayerCache(name, n_layer, state=state))

@@ -72,7 +72,7 @@ def test_states_and_keys_of_a_program_are_those_of_each_layer(catalogue):
     """
     a = named_architecture(catalogue["qwen3-next-80b-a3b"])
     attention, *states = layer_caches(a, RunConfig(dtype="bfloat16"))
-    assert (attention.n_layer, attention.vectors) == (12, ((4, 256, False),))
+    assert (attention.n_layer, attention.vectors) == (12, ((2, 256, False),) * 2)
     assert {state.n_layer for state in states} == {36}
     assert sum(state.state for state in states) == 4 * 32 * 128**2 + 2 * 4 * 8192
 

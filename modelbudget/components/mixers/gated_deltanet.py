@@ -42,16 +42,10 @@ def parameters(a: Fields) -> Values:
     Queries, keys and values through a convolution; β, decay (a rate and a step for each head, as in
     Mamba-2), gate, a norm of each head, output.
     """
-    return {
-        "rate": a.n_linear_head,
-        "step": a.n_linear_head,
-        "query_key_value": a.d_model * sum(_widths(a)),
+    return dict.fromkeys(("rate", "step"), a.n_linear_head) | {
         "convolution": sum(_widths(a)) * a.d_linear_convolution,
-        "beta": a.d_model * a.n_linear_head,
-        "decay": a.d_model * a.n_linear_head,
-        "gate": a.d_model * _d_values(a),
         "norm": a.d_linear_value,
-        "output": _d_values(a) * a.d_model,
+        **{m.name: m.d_in * m.d_out for m in matrices(a)},
     }
 
 

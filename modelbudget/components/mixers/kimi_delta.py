@@ -81,17 +81,13 @@ def program(a: Fields, r: Run):
         key = normalised(key, n_head)
         value = by_head(value, n_head)
         step = heads_of((decay_up(decay_down(x)) + step_bias).to(precise), n_head, width)
-        decay = (-by_rate(rate.to(precise).exp()) * softplus(step)).exp()
+        decay = (-rate.to(precise).exp().unsqueeze(1).unsqueeze(2) * softplus(step)).exp()
         beta = beta_of(x).sigmoid().to(precise).transpose(1, 2)
         shape = x.shape[0], n_head, width, width
         state = cache.tensors[0] if cache else empty(shape, precise)
         y, state = _scan(query, key, value, beta, decay, state)
         gate = gate_up(gate_down(x)).unflatten(2, (n_head, width))
         return output((norm(y.to(x.dtype)) * gate.sigmoid()).flatten(2))
-
-    def by_rate(x):
-        """(n_head) to (n_head, 1, 1)."""
-        return x.unsqueeze(1).unsqueeze(2)
 
     return forward
 
