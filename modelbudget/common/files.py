@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ _CONTENTS = {
     type(None): "nothing", list: "a list", str: "text without keys", int: "a number",
     float: "a number", bool: "true or false",
 }  # fmt: skip
+_OF_OTHER_BASE = re.compile(r"[-+]?(0b|0[0-9_]+$|[0-9_]+:)")
+"""Numbers to base 2, 8 and 60, in YAML 1.1: 1:30 is 90, and 010 is 8."""
 _Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -85,7 +88,7 @@ class _StrictLoader(_Loader):
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
             key = self._value(event, depth + 1)
             if not isinstance(key, str):
-                raise _mistake(f"key {key!r} is not text", event)
+                raise _mistake(f"key {json.dumps(key, default=str)} is not text", event)
             if key in values:
                 raise _mistake(f"duplicate key {key!r}, first in line {lines[key]}", event)
             lines[key] = event.start_mark.line + 1
@@ -100,9 +103,13 @@ class _StrictLoader(_Loader):
         if tag.endswith(":int") and len(event.value) > MAX_DIGITS:
             raise _mistake(f"a number of {len(event.value):,} digits", event)
         try:
-            return self.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
+            value = self.construct_object(yaml.ScalarNode(tag, event.value, event.start_mark))
         except ValueError as error:  # looks like a date or a number, and is not one
             raise _mistake(f"{event.value!r}: {error}", event) from None
+        if type(value) in (int, float) and _OF_OTHER_BASE.match(event.value):
+            other = f"{event.value}: YAML 1.1 reads {value}; write that, or quotes around a text"
+            raise _mistake(other, event)
+        return value
 
 
 def _mistake(problem: str, event) -> yaml.MarkedYAMLError:

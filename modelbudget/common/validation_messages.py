@@ -104,7 +104,7 @@ def _allowed(error: Any, fields: Any) -> str:
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "literal_error":
-        is_field = any(part in fields for part in error["loc"][-1:])
+        is_field = isinstance(fields, Mapping) and any(n in fields for n in error["loc"][-1:])
         return _one_of(error, FIELDS if is_field else SCHEMA)
     text = (
         _MESSAGES.get(error["type"]) or _bound(error) or error["msg"][0].lower() + error["msg"][1:]

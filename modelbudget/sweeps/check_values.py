@@ -14,6 +14,7 @@ from modelbudget.common.expressions import expression_of
 from modelbudget.common.suggestions import unknown_field
 from modelbudget.common.validation_messages import SCHEMA, describe, show
 from modelbudget.families import families
+from modelbudget.sweeps.fields_in_words import UNITS
 from modelbudget.sweeps.sweep_file import Sweep, Value
 from modelbudget.sweeps.sweep_mistakes import Mistakes
 
@@ -110,4 +111,7 @@ def _check_expression(key: str, text: str, fields: set[str], mistakes: Mistakes)
         mistakes.add(f"{key}: {error}")
         return
     for name in sorted(names - fields):
-        mistakes.add(unknown_key(f"{key} = {show(text)}: {name}", name, fields))
+        place = f"{key} = {show(text)}: {name}"
+        of_quantity = "a quantity, of a model that is made first; allowed: fields, or solve: within"
+        is_quantity = name in UNITS
+        mistakes.add(f"{place}: {of_quantity}" if is_quantity else unknown_key(place, name, fields))

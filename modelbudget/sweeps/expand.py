@@ -14,6 +14,7 @@ from modelbudget.architecture.base import MAX_COUNT, Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.named_models import Base, Catalogue
+from modelbudget.common.number_format import counted
 from modelbudget.common.suggestions import did_you_mean
 from modelbudget.common.validation_messages import show
 from modelbudget.sweeps.check_quantities import check_quantities
@@ -65,7 +66,9 @@ def expanded(checked: CheckedSweep) -> Expanded:
     if len(mistakes.points) > before:
         mistakes.raise_if_any()
     if not points:
-        mistakes.add(f"constraints: drop all {dropped:,} points; nothing is left to measure")
+        mistakes.add(
+            f"constraints: drop all {counted(dropped, 'point')}; nothing is left to measure"
+        )
     elif sweep.headline is not None and sweep.headline not in {point.label for point in points}:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")

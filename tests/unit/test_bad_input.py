@@ -152,6 +152,15 @@ ONE_MISTAKE = {
         GOOD + "measure: {device: cpu}\nsolve: {within: {n_layer: [1, 2]}, best: {n_layer: most}}",
         ["measure.device = 'cpu': solve has no points before the run", "auto, meta"],
     ),
+    "number to base 60": (  # 90 layers, of what was meant as 1 to 30
+        "base: palm-8b\ngrid: {n_layer: [1:30]}",
+        ["line 4: 1:30: YAML 1.1 reads 90; write that"],
+    ),
+    "number to base 8": ("base: palm-8b\ngrid: {n_layer: [010]}", ["010: YAML 1.1 reads 8"]),
+    "constraint on a quantity": (  # it was taken for the field `parallel`
+        "base: palm-8b\ngrid: {n_layer: [2]}\nconstraints: [parameters > 3]",
+        ["parameters: a quantity, of a model that is made first; allowed: fields, or solve"],
+    ),
     "zero": ("base: palm\ngrid: {n_layer: [0]}", ["grid.n_layer[0] = 0", "at least 1"]),
     "negative": ("base: palm\npoints: [{n_layer: -3}]", ["points[0].n_layer = -3", "at least 1"]),
     "text for a list": ("base: palm\ngrid: {n_layer: 3}", ["grid.n_layer = 3", "list"]),
