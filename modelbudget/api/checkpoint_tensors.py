@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames
-from modelbudget.api.predictions import predictions, why_not
+from modelbudget.api.predictions import predictions
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.terms import component_of
 from modelbudget.components.groups import group_of
 from modelbudget.huggingface import checkpoint_files
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.huggingface.components import components_of_class, group_of_class, is_buffer
+from modelbudget.predict import prediction_or_reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +116,7 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
         quantity = "file_bytes"
     elif weights.tensors is None:
         quantity = "parameter_bytes"
-    if why := why_not(model, quantity):
+    if why := prediction_or_reason.why_not(quantity, *model.with_run()):
         return Checkpoint(model.label, path, (), dtypes, 0, why)
     predicted = predictions(model, [quantity])[quantity]
     if quantity != "parameters" or weights.tensors is None:

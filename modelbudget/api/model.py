@@ -17,13 +17,14 @@ from modelbudget.api.lines_of_run import host_bytes
 from modelbudget.api.predictions import (
     QUANTITIES,
     Predictions,
+    must_be_known,
     predictions,
-    why_not,
     wrong_run,
 )
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.errors import InputError
 from modelbudget.common.suggestions import offered
+from modelbudget.predict import prediction_or_reason
 
 if TYPE_CHECKING:
     import sympy
@@ -42,7 +43,8 @@ class Model(ChosenModel):
     @checked()
     def why_not(self, quantity: str, settings: Settings = None) -> str | None:
         """Return why a quantity has no prediction for a run, None if it has one."""
-        return why_not(self, quantity, settings)
+        must_be_known([quantity])
+        return prediction_or_reason.why_not(quantity, *self.with_run(settings))
 
     @checked()
     def predict(self, quantity: str, settings: Settings = None) -> Breakdown:

@@ -58,17 +58,11 @@ def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) ->
     return first_mistake(constraints, vars(architecture) | vars(run))
 
 
-def why_not(model: ChosenModel, quantity: str, settings: Settings = None) -> str | None:
-    """Return why a quantity has no prediction for a run, None if it has one."""
-    _known([quantity])
-    return prediction_or_reason.why_not(quantity, *model.with_run(settings))
-
-
 def predictions(
     model: ChosenModel, quantities: Sequence[str], settings: Settings = None
 ) -> Predictions:
     """Return several quantities; see `Model.predictions`."""
-    _known(quantities)
+    must_be_known(quantities)
     chosen = {**model.chosen, **fields_of(settings)}
     answer = class_answers.answer(model, quantities, chosen)
     if isinstance(answer, str):
@@ -216,7 +210,7 @@ class Predictions(Frames):
         return tables + "".join(f"<p>{escape(line)}</p>" for line in self.notes)
 
 
-def _known(quantities: Collection[str]) -> None:
+def must_be_known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
     known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
     if unknown := [name for name in quantities if name not in known]:

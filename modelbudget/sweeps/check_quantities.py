@@ -67,7 +67,11 @@ def quantity_constraints(
     running = OF_RUN | {"resident_peak_bytes"}
     wanted = [name for name in quantities if name in running]
     always = [
-        *_of_conventions(family, quantities),
+        *(
+            Constraint("False", f"{_KEY}{name} is not known here: {why}")
+            for name in quantities
+            if name in BY_NAME and (why := BY_NAME[name].why_not(family))
+        ),
         *_constraints("shared", family, quantities),
         *(constraint for constraint in run_constraints(family) if constraint.names & _DIVISIONS),
     ]
@@ -84,15 +88,6 @@ def quantity_constraints(
     if of_cache & set(wanted):
         constraints += constraints_of_cache(family)
     return [*constraints, *_constraints("step", family, wanted)]
-
-
-def _of_conventions(family: type[Architecture], quantities: tuple[str, ...]) -> list[Constraint]:
-    """Return a constraint that never holds for each convention that says nothing of a family."""
-    return [
-        Constraint("False", f"{_KEY}{name} is not known here: {why}")
-        for name in quantities
-        if name in BY_NAME and (why := BY_NAME[name].why_not(family))
-    ]
 
 
 def constraints_of_cache(family: type[Architecture]) -> list[Constraint]:

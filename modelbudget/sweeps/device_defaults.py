@@ -6,6 +6,7 @@ the command, Python, `fit`, `solve`, readings of GPUs, the page.
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from itertools import chain
 from typing import Any, Literal
@@ -98,16 +99,11 @@ class DeviceDefault:
     def __call__(self, values: Mapping[str, Any]) -> Any:
         """Return the value; the field's own default where none is allowed."""
         for value, checks in self.checks.items():
-            if not _is_refused(checks, LazyValues(values.__getitem__, {self.name: value})):
-                return value
+            of_run = LazyValues(values.__getitem__, {self.name: value})
+            with suppress(ValueError):  # where none can be evaluated, which the record reports
+                if all(check.holds(of_run) for check in checks):
+                    return value
         return RunConfig.model_fields[self.name].default
-
-
-def _is_refused(checks: Iterable[Constraint], values: Mapping[str, Any]) -> bool:
-    try:
-        return not all(check.holds(values) for check in checks)
-    except ValueError:  # values of which no constraint can be evaluated, which the record reports
-        return True
 
 
 @cache

@@ -153,13 +153,10 @@ def _names(wanted: Any, files: Iterable[str]) -> list[str]:
         return [
             n for item in wanted for n in ([item] if isinstance(item, str) else _names(item, files))
         ]
-    return [next((name for name in files if _as_snakemake_reads(name) == wanted), str(wanted))]
-
-
-def _as_snakemake_reads(name: str) -> Any:
     from snakemake.cli import parse_config  # importing it takes a second
 
-    return parse_config([f"sweeps={name}"])["sweeps"]
+    read_as = {name: parse_config([f"sweeps={name}"])["sweeps"] for name in files}
+    return [next((name for name, value in read_as.items() if value == wanted), str(wanted))]
 
 
 # These import Polars, which only sweeps without measurement, with layouts or with solve need here.
