@@ -319,21 +319,27 @@ def test_a_text_has_at_most_as_many_tokens_as_its_class_has_positions(kind):
         model(tokens)
 
 
+GEMMA_3N = TINY_BERT | {
+    "head_dim": 4, "num_key_value_heads": 1, "vocab_size_per_layer_input": 20,
+    "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0,
+}  # fmt: skip
+RWKV = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 7}
+
+
 @pytest.mark.parametrize(
-    ("kind", "config", "adapter"),
+    ("kind", "config", "fields"),
     [
-        (
-            "Gemma3nForCausalLM",
-            TINY_BERT | {"head_dim": 4, "num_key_value_heads": 1, "vocab_size_per_layer_input": 20,
-                         "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0},
-            "lora",
-        ),
-        ("RwkvForCausalLM", {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 7}, "none"),
+        ("Gemma3nForCausalLM", GEMMA_3N, {"adapter": "lora"}),
+        ("Gemma3nForCausalLM", GEMMA_3N, {"adapter": "lora", "input_gradient": True}),
+        ("RwkvForCausalLM", RWKV, {}),
     ],
-)  # fmt: skip
-def test_a_class_that_writes_into_quantised_matrices_is_refused(kind, config, adapter):
-    """Gemma 3n clamps AltUp's in training, RWKV divides the last layers' in inference."""
-    run = RunConfig(length=4, dtype="bfloat16", weights="bnb-8bit", adapter=adapter)
-    quantity = "gradient_bytes" if adapter == "lora" else "cache_bytes"
+)
+def test_a_class_that_writes_into_quantised_matrices_is_refused(kind, config, fields):
+    """Gemma 3n clamps AltUp's in training, RWKV divides the last layers' in inference.
+
+    Where the embedding's output requires a gradient Gemma 3n scales a product in place before.
+    """
+    run = RunConfig(length=4, dtype="bfloat16", weights="bnb-8bit", **fields)
+    quantity = "gradient_bytes" if fields else "cache_bytes"
     found = trace_class(kind, config, run, {quantity})
     assert "writes into quantised matrices" in found.missing[quantity]

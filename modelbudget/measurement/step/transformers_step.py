@@ -32,10 +32,11 @@ OF_CLASSIFIERS = (TEXTS, "ForTokenClassification", ANSWERS)
 OF_VALUES = re.compile("register_meta|meta tensor")
 """In the messages of torch about `nonzero`, `item` and the like."""
 READS_VALUES = "its code reads values of tensors, which a trace without storage does not have"
-OF_CODES = re.compile(r"\bu?int8\b.*can't be cast|can't be cast.*\bu?int8\b")
-"""In the messages of torch about numbers that are written into the codes of quantised matrices."""
+OF_CODES = re.compile(r"\bu?int8\b.*can't be cast|can't be cast.*\bu?int8\b|of Int8 is a view")
+"""In the messages of torch about writing into codes of quantised matrices, or into products."""
 WRITES_CODES = (
-    "its code writes into quantised matrices, which torch refuses; allowed: weights: dtype"
+    "its code writes into quantised matrices, or their products, which torch refuses; allowed: "
+    "weights: dtype"
 )
 POSITIONS = re.compile(
     r"(^|\.)(wpe|pos_emb|embed_positions|positions_embed|position_embed(ding|dings|s_layer))$"
