@@ -140,41 +140,25 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
     if run.adapter not in OF_LAYERS or class_ not in translations():
         return
     model_type, of_peft = translations()[class_].model_type, peft_classes()
-    packed = of_peft.settings_of(model_type)
-    if any(getattr(run, name) == "separate" for name in packed):
-        settings = ", ".join(f"{name}={value}" for name, value in packed.items())
-        yield (
-            f"adapter {run.adapter}: {class_} has several of these matrices in one, which PEFT "
-            f"adapts as one: `{settings}`"
-        )
-    if model_type in of_peft.divided_otherwise:
-        traced = "" if why_not_trained(class_, run) else ": `implementation=transformers`"
-        yield (
-            f"adapter {run.adapter}: {class_} divides some of these matrices otherwise, each of "
-            f"which PEFT adapts{traced}"
-        )
-    given = run.adapter_targets.split()
-    targets = of_peft.targets_of(model_type, given)
-    if _is_moe(a) and method_of(run.adapter).of_experts and targets != given:
-        yield (
-            f"adapter {run.adapter}: of {class_} PEFT adapts other layers by these targets: "
-            f"`adapter_targets={' '.join(targets)}`"
-        )
-    if _is_moe(a) and of_peft.has_no_setting(model_type, given):
-        yield (
-            f"adapter {run.adapter}: of {class_} PEFT moves gate and up to one stack of experts, "
-            "down to another, for which there is no setting here; allowed: all three, or none"
-        )
-    if ALL_LINEAR in given and model_type in of_peft.routers_refused:
-        yield (
-            f"adapter {run.adapter}: PEFT's all-linear adapts the router of {class_}, too, whose "
-            'forward pass fails then; allowed there: exclude_modules=["router"]'
-        )
-    if ALL_LINEAR in given and model_type in of_peft.mixers_refused:
-        yield (
-            f"adapter {run.adapter}: PEFT refuses out_proj, and so all-linear, of {class_}; "
-            'allowed there: exclude_modules=["out_proj"]; these layers are counted here'
-        )
+    packed, given = of_peft.settings_of(model_type), run.adapter_targets.split()
+    targets, is_all = of_peft.targets_of(model_type, given), ALL_LINEAR in given
+    is_said = {
+        "packed": any(getattr(run, name) == "separate" for name in packed),
+        "divided": model_type in of_peft.divided_otherwise,
+        "targets": _is_moe(a) and method_of(run.adapter).of_experts and targets != given,
+        "one_stack": _is_moe(a) and of_peft.has_no_setting(model_type, given),
+        "router": is_all and model_type in of_peft.routers_refused,
+        "mixer": is_all and model_type in of_peft.mixers_refused,
+    }
+    words = {
+        "class_": class_,
+        "settings": ", ".join(f"{name}={value}" for name, value in packed.items()),
+        "targets": " ".join(targets),
+        "traced": "" if why_not_trained(class_, run) else ": `implementation=transformers`",
+    }
+    for name, text in of_peft.lines.items():
+        if is_said[name]:
+            yield f"adapter {run.adapter}: {text.format(**words)}"
 
 
 def _is_moe(a: Architecture) -> bool:

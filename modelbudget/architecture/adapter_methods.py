@@ -60,10 +60,12 @@ class Method(Strict):
 
 
 class Methods(Strict):
-    """Methods by name: around each target layer, or one for the model."""
+    """Methods by name: around each target layer, or one for the model; names of layers."""
 
     source: str
     checked: str
+    names_of_llama: dict[str, str]
+    names_of_classes: dict[str, str]
     around_layers: dict[str, Method]
     of_model: dict[str, Method]
 

@@ -7,6 +7,7 @@ from modelbudget.architecture.adapter_methods import (
     ALL_BUT_EXPERTS,
     ALL_LINEAR,
     EXPERTS,
+    METHODS,
     OF_LAYERS,
     OF_MODEL,
     ROUTER,
@@ -23,26 +24,9 @@ TARGETS = (
     "query_down", "query_up", "kv_down", "kv_up", "input", "selection", "step", "receptance",
     EXPERTS, ROUTER, ALL_BUT_EXPERTS,
 )  # fmt: skip
-NAMES_OF_LLAMA = {
-    "q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output", "gate_proj": "gate",
-    "up_proj": "up", "down_proj": "down", "qkv_proj": "query_key_value", "gate_up_proj": "gate_up",
-    "embed_tokens": "embedding", "lm_head": "head",
-}  # fmt: skip
-"""Modules of classes with the names of Llama or Phi 3."""
-NAMES_OF_CLASSES = NAMES_OF_LLAMA | {
-    "q": "query", "k": "key", "v": "value", "o": "output", "wi_0": "gate", "wi_1": "up", "wi": "up",
-    "wo": "down", "fc1": "up", "fc2": "down", "c_attn": "query_key_value", "c_fc": "up",
-    "Wqkv": "query_key_value", "dense_h_to_4h": "up", "dense_4h_to_h": "down", "fc_in": "up",
-    "fc_out": "down",
-    "in_proj": "input", "x_proj": "selection", "dt_proj": "step",
-    "q_a_proj": "query_down", "q_b_proj": "query_up", "kv_a_proj_with_mqa": "kv_down",
-    "kv_b_proj": "kv_up",
-}  # fmt: skip
-"""Those, and modules of T5, BART, GPT-2, MPT, BLOOM, GPT-J, Mamba and DeepSeek, as PEFT has them.
-
-Not `out_proj`, which is the last layer of attention in some and of another mixer in others, nor
-`c_proj` and `dense`, which are several layers of one class and a single one of another.
-"""
+NAMES_OF_LLAMA = METHODS.names_of_llama
+NAMES_OF_CLASSES = NAMES_OF_LLAMA | METHODS.names_of_classes
+"""Names of modules that PEFT has → targets here."""
 OF_MLP = ("gate", "up", "down", "gate_up")
 """Layers of an MLP that stacked experts have, too."""
 WITHOUT_QUERIES = (

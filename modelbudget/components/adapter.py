@@ -137,7 +137,9 @@ class Adapters:
             raise NotComputedError(why)
         if self.method.forward is None:
             return base.forward
-        drop = make_part("lora_dropout", lambda: self._dropout)
+        drop = make_part(
+            "lora_dropout", lambda: lambda x: dropout(x, self.r.adapter_dropout, self.r.backend)
+        )
         layer = adapter_products.Layer(base, self.r, drop, self.shared)
         return getattr(adapter_products, self.method.forward)(layer, *tensors.values())
 
@@ -209,9 +211,6 @@ class Adapters:
         for name in self.method.tensors:
             self._declare(name, sizes)
         return _uncomputed
-
-    def _dropout(self, x):
-        return dropout(x, self.r.adapter_dropout, self.r.backend)
 
 
 def _uncomputed(x):

@@ -19,6 +19,7 @@ class PeftClasses(Strict):
     all_linear: dict[str, list[str]]
     routers_refused: list[str]
     mixers_refused: list[str]
+    lines: dict[str, str]
 
     def settings_of(self, model_type: str) -> dict[str, str]:
         """Return the settings with which our modules have the matrices of a class."""
