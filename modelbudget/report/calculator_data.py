@@ -28,7 +28,6 @@ from modelbudget.report.calculator_runs import (
     OF_RUN,
     OPTIONS,
     PARTS,
-    kernels,
     plain,
     rules,
 )
@@ -36,10 +35,11 @@ from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
 from modelbudget.report.packing import packed, packed_bytes
-from modelbudget.report.page_functions import Function, of_expression, script
+from modelbudget.report.page_functions import Function, mistakes, of_expression, script
 from modelbudget.report.page_programs import Categories, categories_of
 from modelbudget.sweeps.compared import conditions_on_fields
 from modelbudget.sweeps.derive import named_architecture, settled
+from modelbudget.sweeps.device_defaults import KERNEL, refused_kernels
 from modelbudget.sweeps.fields_in_words import field_title
 
 
@@ -98,7 +98,7 @@ def _controls(
 
 def _choices(fields: list[dict], exchanges: list[str]) -> dict:
     """Return fields, settings and constraints for the script: what is the same for all models."""
-    margins, several = memory_margins(), CHOICES.of_several
+    margins, several, refused = memory_margins(), CHOICES.of_several, refused_kernels(Decoder)
     constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
     absent_experts = dict.fromkeys(CHOICES.new_experts, 0)
     return {
@@ -129,7 +129,8 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
         },
         "rules": rules(),
         "memory": {group: variable_of_group(group) for group in MEMORY},
-        "kernels": kernels(),
+        # In torch's order, each with the messages of why the default is another one.
+        "kernels": [(name, mistakes(refused.get(name, ()))) for name in OPTIONS[KERNEL]],
         "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
         "config": translation_data(),
     }

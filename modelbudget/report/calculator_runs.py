@@ -17,8 +17,8 @@ from modelbudget.architecture.run_values import MASKS
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.page_functions import Function, mistakes
-from modelbudget.sweeps.device_defaults import KERNEL, device_defaults, refused_kernels
+from modelbudget.report.page_functions import mistakes
+from modelbudget.sweeps.device_defaults import device_defaults
 
 Settings = dict[str, Any]
 CHOICES = SimpleNamespace(**load_yaml(CONFIGS / "calculator.yaml"))
@@ -122,15 +122,6 @@ def runs(categories: Mapping[str, str], published: bool = False) -> list[Setting
         if kernel in ("math", "flash" if dtype in HALF else "efficient", "efficient" * has_mla)
         if stage == stages[0] or zero in CHOICES.zero_of_stages
     ]
-
-
-def kernels() -> list[tuple[str, Function]]:
-    """Return the attention kernels in torch's order, and why the default is another one.
-
-    The reasons are messages as those of `rules`, which have more of them.
-    """
-    refused = refused_kernels(Decoder)
-    return [(name, mistakes(refused.get(name, ()))) for name in OPTIONS[KERNEL]]
 
 
 def rules() -> dict:

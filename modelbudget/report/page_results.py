@@ -12,6 +12,7 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.report.charts.chart_files import specs_of
+from modelbudget.report.charts.grouped_values import grouped
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.sweep_charts import sweep_charts
 from modelbudget.report.charts.sweep_tables import SweepTables
@@ -108,11 +109,8 @@ class Results(NamedTuple):
 
         Files of a sweep lie in one folder with its sweep.json.
         """
-        by_folder: dict[Path, list[Path]] = {}
-        for file in map(Path, files):
-            by_folder.setdefault(file.parent, []).append(file)
         sweeps, predicted, parts = [], [], {}
-        for place, of_folder in by_folder.items():
+        for place, of_folder in grouped(map(Path, files), lambda file: file.parent).items():
             names = {file.name for file in of_folder}
             if "points.parquet" in names:
                 sweeps.append(_sweep(of_folder, draw(of_folder)))

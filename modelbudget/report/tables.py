@@ -107,16 +107,11 @@ def table(
     rows = rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows
     names = list(dict.fromkeys(name for row in rows for name in row))
     marks = {name: where for name, where in (("red", red), ("whole", whole)) if len(where)}
-    texts = [
-        (
-            [(name, _cell(row.get(name))) for name in names],
-            [mark for mark, where in marks.items() if where[i]],
-        )
-        for i, row in enumerate(rows)
-    ]
+    cells = [[(name, _cell(row.get(name))) for name in names] for row in rows]
+    marked = [[mark for mark, where in marks.items() if where[i]] for i in range(len(rows))]
     numbers = names[1:] if numbers is None else numbers
     macros: Mapping[str, Any] = environment().globals
-    return macros["table_of_rows"](caption, names, numbers, texts)
+    return macros["table_of_rows"](caption, names, numbers, list(zip(cells, marked, strict=True)))
 
 
 def _cell(value) -> str:

@@ -56,12 +56,11 @@
   function settleKernel(state) {
     const values = valuesOf(state);
     if (KERNEL in state.changes || Object.keys(data.minimum).some((name) => mistake(name, values[name]))) return;
-    for (const [kernel, mistakes] of data.kernels) {
-      state.kernel = kernel;
-      const settings = settingsOf(valuesOf(state));
-      const isBroken = broken(settings).some(({ fields }) => fields.includes(KERNEL));
-      if (!isBroken && !FUNCTIONS[mistakes](settings).some(Boolean)) return;
-    }
+    const runs = ([kernel, mistakes]) => {
+      const settings = settingsOf(valuesOf({ ...state, kernel }));
+      return !broken(settings).some(({ fields }) => fields.includes(KERNEL)) && !FUNCTIONS[mistakes](settings).some(Boolean);
+    };
+    [state.kernel] = data.kernels.find(runs) ?? data.kernels.at(-1);
   }
 
   let isRefused = false; // what is pasted is no model, so that there is no answer
