@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from modelbudget.operations.attention_kernels import flash_gradients, flash_results
-from modelbudget.operations.autograd import finish_function, start_node
+from modelbudget.operations.autograd import finish_function, result_of, start_node
 from modelbudget.operations.elementwise import log_sigmoid
 from modelbudget.operations.joining import cat
 from modelbudget.operations.memory_layout import empty_like
@@ -93,7 +93,7 @@ def all_gather_single(x: Tensor, n_device: int) -> Tensor:
 
 @operation
 def flash_block(ring: Ring, q: Tensor, k: Tensor, v: Tensor) -> list[Tensor]:
-    return flash_results(q, k, v, ring.backend)
+    return result_of("attention", lambda: flash_results(q, k, v, ring.backend))
 
 
 @operation
@@ -117,7 +117,7 @@ def ring_attention(ring: Ring, query: Tensor, key: Tensor, value: Tensor) -> tup
             key, value = _parted(next_kv, key), _parted(next_kv, value)
         if i < ring.n_device - 1:
             next_kv = cat([key.flatten(), value.flatten()])
-            rotater.exchange_buffers(next_kv)
+            next_kv = rotater.exchange_buffers(next_kv)
         if i == 0:
             q, k, v, partial = query, key, value, False
         elif i <= ring.rank:

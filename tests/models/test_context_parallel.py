@@ -8,6 +8,8 @@ import polars as pl
 import pytest
 import torch
 import torch.distributed as dist
+from helpers.allocations import first_difference, traced_of_rank
+from helpers.allocations import programmed as of_program
 from helpers.devices import COMPARED, compared, measured, predicted, programmed
 from helpers.gloo import of_all_ranks, steps_of_all_ranks
 from helpers.readings import in_first_row
@@ -91,6 +93,18 @@ def test_a_device_in_the_middle_of_a_ring(settings):
     run = RunConfig(**FLASH | settings, batch=2, length=240, data_rank="middle")
     assert run_mistake(a, run) is None
     assert programmed(a, run) == measured(a, run)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "recompute"), [("all_gather", "full"), ("ring", "selective_op")]
+)
+def test_every_allocation_of_a_ring_is_torchs(exchange, recompute):
+    """Random peaks see neither that what a device sends is freed before the first block, nor that
+    checkpointing of operations keeps the result of each block (torchtitan's `_save_list`)."""
+    a = Decoder(**SMALL | {"n_head": 32, "n_kv_head": 8, "d_head": 8})
+    settings = {"context_parallel": 4, "context_exchange": exchange, "recompute": recompute}
+    run = RunConfig(**FLASH | settings, batch=8, length=32)
+    assert not first_difference(of_program(a, run), traced_of_rank(a, run))
 
 
 TORCHTITAN = {

@@ -9,6 +9,7 @@ from helpers.allocations import first_difference, traced_of_rank
 from helpers.allocations import programmed as allocations
 from helpers.devices import compared, measured, predicted, programmed
 from helpers.divided import (
+    LLAMA,
     PARTS_OF_HEADS,
     RUNS,
     SHAPES,
@@ -201,6 +202,28 @@ def test_what_devices_cannot_divide_is_refused(sweep, settings):
     with pytest.raises(Exception, match="parallel") as error:
         sweep(f"base: gpt-2-124m\nfixed: {{{settings}}}\npoints: [{{}}]\n")
     assert REFUSED[settings] in str(error.value)
+
+
+NOT_AT_ONCE = {
+    "sinks": {"sinks": True},
+    "qk_norm": {"qk_norm": "joint"},
+    "buckets": {"position": "buckets", "n_bucket": 8},
+    "inner_norm": {"inner_norm": True},
+    "mla": PARTS_OF_HEADS["MLA"],
+}
+"""What devices divide as plain tensors (vLLM and transformers), next to torch's DTensors."""
+
+
+@pytest.mark.parametrize(("name", "fields"), NOT_AT_ONCE.items(), ids=NOT_AT_ONCE)
+def test_torch_cannot_step_plain_tensors_and_dtensors_at_once(name, fields):
+    a = Decoder(**SMALL | LLAMA | fields)
+    mesh = {"tensor_parallel": 2, "sequence_parallel": True, "length": 8, "optimizer": "adamw"}
+    run = RunConfig(**mesh, foreach=True)
+    assert name in run_mistake(a, run)
+    with pytest.raises(RuntimeError, match=r"mixed torch\.Tensor and DTensor"):
+        measured(a, run)
+    for allowed in ({"foreach": False}, {"zero": 3, "data_parallel": 2}):
+        assert run_mistake(a, run.model_copy(update=allowed)) is None
 
 
 def test_a_class_is_traced_on_one_device():
