@@ -16,7 +16,6 @@ SWITCHES = {
 """For some switches, what holds where they are off; for others, their default."""
 OTHERS = {
     "attention_kernel": "flash, efficient or math",
-    "recompute": "none, to be set over weights of bitsandbytes, where PEFT's full is the default",
     "padding": "false, or true with implementation: transformers, without an adapter",
 }
 """What is allowed besides the default."""

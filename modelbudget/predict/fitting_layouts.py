@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.catalogue.memory_margins import Grade, Margins
 from modelbudget.catalogue.named_models import Base
-from modelbudget.predict.largest_that_fits import Model, Solution, at, needed, solve
+from modelbudget.predict.largest_that_fits import Solution, at, needed, solve
 from modelbudget.predict.layout_search import LAYOUT, RANK, RANKS
 from modelbudget.sweeps.derive import resolved
 from modelbudget.sweeps.sweep_file import Value
@@ -68,17 +68,12 @@ def largest(
     of_layout = {name: layout[name] for name in LAYOUT}
     ranks = RANKS if layout["pipeline_parallel"] > 2 else RANKS[::2]
     ranks = ranks if layout["pipeline_parallel"] > 1 else RANKS[:1]
-    models = [resolved(base, {**chosen, **of_layout, RANK: rank}) for rank in ranks]
-    first = models.pop(ranks.index(layout[RANK]))
-    solution = _solved(first, field, room)
-    for model in models:
-        n_bytes = solution.value and needed(at(model, field, solution.value), "training")
-        if n_bytes and n_bytes > room:
-            solution = _solved(model, field, room)
-    return solution
-
-
-def _solved(model: Model, field: str, room: int) -> Solution:
-    solution = solve(model, field, "training", room)
+    solution = None
+    for rank in sorted(ranks, key=lambda rank: rank != layout[RANK]):
+        model = resolved(base, {**chosen, **of_layout, RANK: rank})
+        value = solution and solution.value
+        n_bytes = value and needed(at(model, field, value), "training")
+        if solution is None or (n_bytes and n_bytes > room):
+            solution = solve(model, field, "training", room)
     assert solution is not None  # the layout has a prediction
     return solution

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.record import Record
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.run_rules import content
 from modelbudget.catalogue.implementations import Setting, settings
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.expressions import Expression, expression_of
@@ -67,7 +68,9 @@ def settled(
     """
     family = base.family
     values = {k: v for k, v in base.fields.items() if k not in derive} | chosen
-    texts = family.derivations() | RunConfig.derivations() | base.derive | derive
+    others = {*content()["switches"]}.difference(family.switches_of_run)
+    of_run = {name: text for name, text in RunConfig.derivations().items() if name not in others}
+    texts = family.derivations() | of_run | base.derive | derive
     has_implementation = "implementation" in values or "implementation" in texts
     rules = _of_run(family, base.transformers, base.config, has_implementation)
     rules = {**rules, **{name: expression_of(text) for name, text in texts.items()}}

@@ -81,8 +81,8 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --serve h100 --draft foo", "--draft foo: no published model (allowed: all"),
         ("llama-3-8b --trainer dpo --reference foo", "--reference foo: no published model (allow"),
         (
-            "falcon-mamba-7b --train --fit 24GB --weights bnb-4bit --adapter lora",
-            "allowed: none, to be set over weights of bitsandbytes, where PEFT's full is the",
+            "glm-4.7-flash --set n_mtp_layer=1 --train --fit h200 --devices 8",
+            "with zero: 3; allowed: replicas (data_parallel) alone, or n_mtp_layer: 0, as classes",
         ),
         (
             "models chinchilla-a9 --fit h100",

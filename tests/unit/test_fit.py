@@ -635,3 +635,12 @@ def test_autocast_of_shards_names_what_they_have_instead():
     why = "zero = 3: not known yet with autocast: bfloat16; allowed: none (mixed precision of FSDP2"
     with pytest.raises(InputError, match=re.escape(why)):
         mb.model("llama-3.2-1b").fit("h100", {"autocast": "bfloat16"}, devices=8)
+
+
+@pytest.mark.parametrize("name", ["mamba-130m", "mamba-2-130m"])
+def test_a_family_without_checkpointing_is_fine_tuned_without(name):
+    """It was refused, as PEFT's function checkpoints by default."""
+    qlora = {"weights": "bnb-4bit", "adapter": "lora", "length": 8}
+    found = mb.model(name).fit("24GB", qlora, training=True)
+    assert found.fits
+    assert (found.run.prepare_for_kbit_training, found.run.recompute) == (True, "none")
