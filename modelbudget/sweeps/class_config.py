@@ -27,9 +27,10 @@ if TYPE_CHECKING:
 FILE, FIELDS = "config.json", "our fields"
 """Whose keys a class is built from."""
 FREE = {
-    "n_ctx", "n_vocab", "vocab_multiple", "d_ff", "d_shared", "mixers", "window", "global_every",
+    "n_ctx", "n_vocab", "vocab_multiple", "d_ff", "d_shared", "n_dense_layer", "mixers", "window",
+    "global_every",
 }  # fmt: skip
-"""Fields that may differ where parameters do not: the context length, the width of an MLP that no
+"""Fields that may differ where parameters do not: the context length, what is said of MLPs that no
 layer has, equivalent spellings, and patterns that a class has by itself.
 """
 
