@@ -319,6 +319,14 @@ def test_a_text_has_at_most_as_many_tokens_as_its_class_has_positions(kind):
         model(tokens)
 
 
+def test_an_adapter_that_no_loss_reaches_is_a_reason():
+    """Mamba's class multiplies by the matrix of dt_proj itself, next to which PEFT adds."""
+    config = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 1}
+    run = RunConfig(length=4, dtype="bfloat16", adapter="lora", adapter_targets="dt_proj")
+    found = trace_class("MambaForCausalLM", config, run, {"gradient_bytes"})
+    assert "the loss reaches nothing that is trained" in found.missing["gradient_bytes"]
+
+
 GEMMA_3N = TINY_BERT | {
     "head_dim": 4, "num_key_value_heads": 1, "vocab_size_per_layer_input": 20,
     "hidden_size_per_layer_input": 8, "num_kv_shared_layers": 0,

@@ -45,10 +45,9 @@ def matrices(a: Fields) -> list[Matrix]:
 
 def tensors(a: Fields) -> list[Tensor]:
     """Dao & Gu 2024, §7.1; Falcon-H1 leaves the norm out."""
-    all_tensors = mamba2_block.tensors(as_mamba2(a))
     return [
         tensor._replace(is_there=a.mamba_norm) if tensor.name == "norm" else tensor
-        for tensor in all_tensors
+        for tensor in mamba2_block.tensors(as_mamba2(a))
     ]
 
 

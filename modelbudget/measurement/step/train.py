@@ -234,6 +234,8 @@ def _part_of_loss(
 ) -> tuple[torch.Tensor, Any]:
     """Return the part that a microbatch has of the mean loss of its batch, and its outputs."""
     loss, outputs = forward(model, run, *texts)
+    if not loss.requires_grad:
+        raise ValueError("adapter or trained: the loss reaches nothing that is trained")
     return loss / run.n_microbatch if run.n_microbatch > 1 else loss, outputs
 
 
