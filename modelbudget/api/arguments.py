@@ -43,11 +43,6 @@ def one_of(class_: type) -> Argument:
     return Argument(lambda value: isinstance(value, class_), f"a {class_.__name__}")
 
 
-def _is_settings(value: Any) -> bool:
-    is_mapping = isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
-    return isinstance(value, RunConfig) or is_mapping
-
-
 def _is_texts(value: Any) -> bool:
     is_collection = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
     return is_collection and all(isinstance(item, str) for item in value)
@@ -55,11 +50,6 @@ def _is_texts(value: Any) -> bool:
 
 def _is_path(value: Any) -> bool:
     return isinstance(value, str | os.PathLike) and "\0" not in os.fspath(value)
-
-
-def _is_reserve(value: Any) -> bool:
-    is_size = type(value) is int and 0 <= value <= MAX_COUNT
-    return isinstance(value, str) or is_size
 
 
 TEXT = Argument(lambda value: isinstance(value, str), "text")
@@ -70,10 +60,16 @@ BOOLEAN = Argument(lambda value: isinstance(value, bool), "true or false")
 PATH = Argument(_is_path, "a path")
 NAME = Argument(_is_path, "a name or a path")
 USUAL = {
-    "settings": Argument(_is_settings, "a RunConfig, keys with values,").or_none,
+    "settings": Argument(
+        lambda v: isinstance(v, RunConfig) or (isinstance(v, Mapping) and _is_texts([*v])),
+        "a RunConfig, keys with values,",
+    ).or_none,
     "quantities": TEXTS,
     "devices": whole_number(1, MOST_DEVICES),
-    "reserve": Argument(_is_reserve, "bytes, a size such as 2GiB,").or_none,
+    "reserve": Argument(
+        lambda value: isinstance(value, str) or whole_number(0, MAX_COUNT).allows(value),
+        "bytes, a size such as 2GiB,",
+    ).or_none,
     **dict.fromkeys(("accelerators", "mmproj"), PATH.or_none),
     "answer": Argument(
         lambda value: type(value) is int and value > 0, "a number of tokens"

@@ -32,7 +32,6 @@ from modelbudget.predict import prediction_or_reason
 from modelbudget.sweeps.device_defaults import KERNEL, mask_of_heads, where_not_flash, why_math
 
 OF_WEIGHTS = ("parameters", "parameter_bytes")
-OF_FILE = ("file_bytes",)
 OF_INFERENCE = ("cache_bytes", "peak_inference_bytes", "flops_forward", "flops_decode")
 OF_TRAINING = (
     "gradient_bytes", "optimizer_bytes", "activation_bytes", "peak_training_bytes",
@@ -42,9 +41,8 @@ QUANTITIES = tuple(dict.fromkeys(OF_WEIGHTS + OF_INFERENCE + OF_TRAINING))
 """Quantities with formulas, in the order in which they are shown."""
 WITHOUT_RUN = frozenset({"parameters", *BY_NAME})
 """Quantities that are the same in every run on one device."""
-
-OF_SERVING = ("request_bytes",)
-"""Quantities of an engine, which no table shows that does not ask for them."""
+UNSHOWN = ("file_bytes", "request_bytes")
+"""Quantities that no table shows which does not ask for them: of a file, of an engine."""
 
 
 def wrong_run(model: ChosenModel, settings: Settings, given: Collection[str]) -> str | None:
@@ -212,7 +210,7 @@ class Predictions(Frames):
 
 def must_be_known(quantities: Collection[str]) -> None:
     """Raise InputError for a quantity that is unknown."""
-    known = (*QUANTITIES, *OF_FILE, *OF_SERVING, *BY_NAME)
+    known = (*QUANTITIES, *UNSHOWN, *BY_NAME)
     if unknown := [name for name in quantities if name not in known]:
         lines = [f"quantity = {show(name)}: unknown{offered(name, known, '')}" for name in unknown]
         raise InputError(lines)

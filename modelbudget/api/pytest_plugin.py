@@ -26,11 +26,16 @@ def budget() -> Callable[..., None]:
 
     def compare(path: str | Path = "budget.lock", module: str | None = None) -> None:
         from modelbudget.api.budget_lock import check, table
+        from modelbudget.common.errors import InputError
         from modelbudget.common.number_format import counted
 
-        if changes := check(Path(path), module):
-            changed = f"{counted(len(changes), 'value')} changed"
-            pytest.fail(f"{path}: {changed}\n{table(changes)}", pytrace=False)
+        try:
+            changes = check(Path(path), module)
+        except InputError as error:
+            pytest.fail(f"{error}", pytrace=False)
+        if changes:
+            line = f"{path}: {counted(len(changes), 'value')} changed"
+            pytest.fail(f"{line}\n{table(changes)}", pytrace=False)
 
     return compare
 

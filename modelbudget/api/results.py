@@ -98,7 +98,7 @@ class Results(Frames):
         return html_table(f"Results of {self.folder}", counted)
 
     def __repr__(self) -> str:
-        return f"<Results {self.folder}: {', '.join(self.sweeps())}>"
+        return f"<Results {self.folder}: {', '.join(self.sweeps()) or 'nothing measured'}>"
 
 
 @checked(folder=PATH)

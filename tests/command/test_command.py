@@ -369,13 +369,17 @@ def test_a_budget_is_locked_checked_and_broken(llama):
     assert changed.returncode == 1
     assert "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |" in changed.stdout
     assert "embedding" not in changed.stdout
-    (folder / "test_budget.py").write_text("def test_it(budget):\n    budget('budget.lock')\n")
+    (folder / "test_budget.py").write_text(
+        "def test_it(budget):\n    budget('budget.lock')\n"
+        "def test_none(budget):\n    budget('none.lock')\n"
+    )
     tested = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "modelbudget.api.pytest_plugin"],
         cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert tested.returncode == 1
     assert "| parameters | layer.mlp.up | 22,016 | 22,144 | +128 |" in tested.stdout
+    assert "\nnone.lock: no such file\n" in tested.stdout  # it was below a traceback
 
 
 def test_several_models_are_locked_and_whole_models_are_compared(llama):
