@@ -121,12 +121,15 @@ def _around(
         for name, layer in of_class.items()
         if EXPERTS not in name and _is_adapted(name, targets, config)
     }
-    with_experts = [name for name in of_class if name.endswith(f"{EXPERTS}0.up_proj")]
+    mlps = [name.removesuffix(f"{EXPERTS}0.up_proj") for name in of_class if "0.up_proj" in name]
     for target in config.get("target_parameters") or ():
-        of_target = _of_experts(a, target, config) if with_experts else None
-        if of_target is None:
+        parameter = target.removeprefix("mlp.").removeprefix("experts.")
+        if not mlps or parameter not in STACKS:
             return {}
-        around |= {f"{name} {target}": of_target for name in with_experts}
+        for mlp in mlps:
+            path, n_up = f"{mlp}{EXPERTS}{parameter}", STACKS[parameter]
+            d_out, n = (n_up * a.d_expert, a.n_expert) if n_up else (a.n_expert, 1)
+            around[path] = Layer(a.d_model, d_out, rank=n * _rank(path, config))
     return around
 
 
@@ -173,18 +176,6 @@ def _rank(name: str, config: Mapping[str, Any]) -> int:
         if re.match(rf"(.*\.)?({_simple(pattern, 'rank_pattern')})$", name):
             return rank
     return config["r"]
-
-
-def _of_experts(a: Any, target: str, config: Mapping[str, Any]) -> Layer | None:
-    """Return the adapter of a stack of experts, or of their router; None if it is neither."""
-    n_up = STACKS.get(target.removeprefix("mlp.").removeprefix("experts."))
-    if n_up is None:
-        return None
-    ranks = config.get("rank_pattern") or {}
-    rank = next((n for text, n in ranks.items() if text.endswith(target)), config["r"])
-    if n_up == 0:
-        return Layer(a.d_model, a.n_expert, rank=rank)
-    return Layer(a.d_model, n_up * a.d_expert, rank=rank * a.n_expert)
 
 
 def _others(

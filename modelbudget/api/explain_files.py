@@ -69,6 +69,7 @@ class _Lora(BaseModel):
 
     peft_type: Annotated[Literal["LORA"], "LORA"]
     r: Annotated[int, Field(gt=0), "a whole number from 1"]
+    bias: Annotated[Literal["none", "all", "lora_only"] | None, "none, all, lora_only"] = None
     target_modules: Annotated[str | list[str], "names of layers"]
     use_dora: Annotated[bool | None, "true or false"] = None
     lora_bias: Annotated[bool | None, "true or false"] = None

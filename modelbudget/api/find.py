@@ -46,8 +46,6 @@ _LATEST = ":latest"
 """The tag of a model at ollama.com that says nothing."""
 _NEAREST_MODEL = 0.8
 """Similarity from which a name is offered in place of a repository's."""
-FEWEST_KEYS = 3
-"""Keys of which the meaning is known, from which a file is taken for a trainer's."""
 _END_OF_WORD = re.compile(r"[-_:]")
 
 
@@ -206,7 +204,7 @@ def _settings_of_trainer(path: Path) -> Iterator[str]:
         field = other_spelling(key, RunConfig.model_fields)
         if answer := without_setting(key) or (field and f"`{field}` here"):
             answers[key] = f"{path}: {key} = {show(value)}: {answer}"
-    if "base" in keys or len(answers) < FEWEST_KEYS:
+    if "question" in keys or not answers:  # a sweep, or another file
         return
     yield from (line for line in answers.values() if not line.endswith(WITHOUT_EFFECT))
     if unknown := [key for key in keys if key not in answers]:

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -29,15 +29,7 @@ class Method(Strict):
     frozen: list[str] = Field([])
     indices: Shapes = Field({})
     needs: str = "0 = 0"
-    forward: (
-        Literal[
-            "low_rank", "weight_decomposed", "vectors_of_shared", "hadamard", "scaled",
-            "singular_values", "hadamard_of_weight", "normalised", "sampled_vectors_of_shared",
-            "kronecker", "rotated_blocks", "summed_shards", "rotated_pairs", "reflected",
-            "spectrum_of_weight", "circulant",
-        ]
-        | None
-    ) = None  # fmt: skip
+    forward: str | None = None
     of_experts: bool = False
 
     @cached_property
@@ -64,6 +56,8 @@ class Methods(Strict):
 
     source: str
     checked: str
+    targets: list[str]
+    mixers_without_queries: list[str]
     names_of_llama: dict[str, str]
     names_of_classes: dict[str, str]
     around_layers: dict[str, Method]

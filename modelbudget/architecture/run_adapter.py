@@ -18,22 +18,12 @@ from modelbudget.architecture.layer_pattern import names_among
 from modelbudget.architecture.record import Count, Record, Size
 from modelbudget.architecture.run_rules import rules
 
-TARGETS = (
-    ALL_LINEAR,
-    "query", "key", "value", "output", "gate", "up", "down", "query_key_value", "gate_up",
-    "query_down", "query_up", "kv_down", "kv_up", "input", "selection", "step", "receptance",
-    EXPERTS, ROUTER, ALL_BUT_EXPERTS,
-)  # fmt: skip
+TARGETS = (ALL_LINEAR, *METHODS.targets, EXPERTS, ROUTER, ALL_BUT_EXPERTS)
 NAMES_OF_LLAMA = METHODS.names_of_llama
 NAMES_OF_CLASSES = NAMES_OF_LLAMA | METHODS.names_of_classes
 """Names of modules that PEFT has → targets here."""
 OF_MLP = ("gate", "up", "down", "gate_up")
 """Layers of an MLP that stacked experts have, too."""
-WITHOUT_QUERIES = (
-    "gated_deltanet", "lightning_attention", "mamba", "mamba2", "rg_lru", "selective_scan",
-    "short_convolution",
-)  # fmt: skip
-"""Mixers whose last layer is not that of attention: classes name it `out_proj` or `linear_out`."""
 PARTS = ("all", "embedding", "head", "norms", "biases", "attention", "mlp")
 """Parts of a model that can be trained, next to an adapter or alone."""
 MODULES = {"embedding.token": "embedding", "head": "head"}
@@ -109,7 +99,7 @@ def is_named(targets: Collection[str], component: str) -> bool:
     *parts, name = component.split(".")
     if ALL_BUT_EXPERTS in targets:
         return True
-    if name == "output" and {*WITHOUT_QUERIES} & {*parts}:
+    if name == "output" and {*METHODS.mixers_without_queries} & {*parts}:
         return False
     return name in targets and (name not in OF_MLP or _is_of_mlp(component))
 

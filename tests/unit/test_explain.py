@@ -442,6 +442,7 @@ def test_a_file_without_parameters_or_bits_is_read(tmp_path, lines):
     [
         ("peft_type", "IA3", "LORA"),
         ("use_dora", "yes", "true or false"),
+        ("bias", ["all"], "none, all, lora_only"),
         ("rank_pattern", {"q_proj": "8"}, "ranks by name"),
         ("trainable_token_indices", {"embed_tokens": 3}, "numbers of tokens"),
         ("r", "16", "a whole number from 1"),
