@@ -74,6 +74,7 @@ def command(monkeypatch, capsys, tmp_path):
         ),
         ("llama-3-8b --json --csv", "--json, --csv, --markdown: allowed: one of them"),
         ("llama-3-8b --set =3", "--set =3: no value; allowed: FIELD=VALUE"),
+        ("llama-3-8b --format json", "--format json: of no file; allowed: with --file gguf"),
         ("llama-3-8b --trainer dpo --length 8 --answer 9", "allowed: 1 to 7, with --length 8"),
         ("bert-base --serve h100", "one pass over all tokens: --fit h100 --inference"),
         ("llama-3-8b --serve h100 --draft ngram", "ngram: drafts from tokens, with neither"),

@@ -101,8 +101,8 @@ def run(
             _refuse_with(f"--file {of_file.file}", {**of_engine, **of_device})
             model = model_with(name, settings, {})
             return gguf_table.show(model, of_file.format, of_file.imatrix, printed)
-    elif of_file != FileOptions():
-        raise InputError(["--format, --imatrix: of no file; allowed: with --file gguf"])
+    else:
+        _refuse_alone("file", "file gguf", of_file._asdict())
     if settings.get("adapter", "none") == "none":
         _refuse_alone("adapter", "adapter", {"rank": of_run.rank})
     if serve is not None:
