@@ -18,10 +18,10 @@ from modelbudget.files.log_lines import Number, read_log
 from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
+    bytes_besides,
     kernel_padding_bytes,
     rotary_bytes,
     scalar_bytes,
-    scales_bytes,
     weight_bytes,
     whole_norm_bytes,
 )
@@ -89,15 +89,15 @@ def _pair(context: LogContext) -> tuple[Architecture, RunConfig]:
 
 
 def _weights(reading: Reading) -> Line:
-    """Weights of one device; vLLM's with its RoPE table, and with float32 scales of channels."""
+    """Weights of one device; vLLM's with its RoPE table, scales and copies of matrices."""
     context = reading.context
     a, run = _pair(context)
     if run.weights == "unknown":
         return reading.asked("weights", "`weights=…`: a known format")
     terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
-    if scales := scales_bytes(a, run):
-        terms.append(("float32 scales", scales))
     parts: list[tuple[str, int]] = []
+    is_vllm = reading.number.tool == "vLLM"
+    (terms if is_vllm else parts).extend(bytes_besides(a, run).items())
     if of_head := draft_head_bytes(a, run):
         terms.append(("head of EAGLE 3", of_head))
         parts.append(("RoPE table of the head", rotary_bytes(a, run)))
@@ -105,7 +105,7 @@ def _weights(reading: Reading) -> Line:
         is_whole = run.tensor_parallel == 1 and run.weights == "dtype"
         of_images = "what reads images", left_out * bytes_of(run.dtype)
         (terms if is_whole else parts).append(of_images)
-    if reading.number.tool == "vLLM" and (table := rotary_bytes(a, run)):
+    if is_vllm and (table := rotary_bytes(a, run)):
         terms.append(("RoPE table", table))
         parts.append(("further rows of it", (run.rope_rows - 1) * table))
         parts.append(("blocks of scalars", scalar_bytes(a, run)))

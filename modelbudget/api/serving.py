@@ -274,13 +274,12 @@ def _shares(fields: dict[str, Any], devices: int) -> dict[str, int]:
     `context_parallel` divides the cache among devices of `tensor_parallel`, and `data_parallel`
     experts among replicas.
     """
-    chosen = {name: fields[name] for name in SHARES if name in fields}
-    for name, value in chosen.items():
+    shares = {name: fields.get(name, 1) for name in SHARES}
+    for name, value in shares.items():
         if type(value) is not int or value < 1:
             raise InputError([f"{name} = {show(value)}: must be a whole number of at least 1"])
-    shares = {name: chosen.get(name, 1) for name in SHARES}
     data = shares["data_parallel"]
-    if "tensor_parallel" not in chosen:
+    if "tensor_parallel" not in fields:
         shares["tensor_parallel"] = max(devices // data, 1)
     tensor = shares["tensor_parallel"]
     of_experts = data * tensor

@@ -4,11 +4,15 @@ The implementations here are for integers, and for readings that compute as thes
 columns, symbols and signals are in their files (`modelbudget/architecture/evaluators/`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import singledispatch
+from math import isqrt
 from typing import Any
 
 from modelbudget.common.attributes import with_attributes
+
+MOST_TRIED = 10**12
+"""Up to here divisors are tried; sympy finds those of larger numbers, but is slow to import."""
 
 
 def by_reading(of_integers: Callable) -> Any:
@@ -83,3 +87,16 @@ def _numbers_last(values: tuple) -> tuple:
 def same(x, y) -> bool:
     """Whether two values are surely equal."""
     return x is y or (type(x) is type(y) and x == y)
+
+
+def divisors(*numbers: int) -> list[int]:
+    """Return all divisors of some numbers in ascending order."""
+    return sorted({divisor for n in numbers for divisor in _divisors(n)})
+
+
+def _divisors(n: int) -> Iterable[int]:
+    if n <= MOST_TRIED:
+        return (part for i in range(1, isqrt(n) + 1) if n % i == 0 for part in (i, n // i))
+    import sympy  # factorises without trying all
+
+    return sympy.divisors(n)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from modelbudget.architecture.arithmetic import ceil_div
+from modelbudget.architecture.arithmetic import ceil_div, divisors
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import ALL_LINEAR, is_named
 from modelbudget.architecture.run_config import RunConfig
@@ -38,8 +39,8 @@ EXPERT_MULTIPLES = {"mxfp4": (64, 128)}
 expert, and Marlin's, which rounds those of the model too (fused_moe/oracle/mxfp4.py).
 """
 MODEL_MULTIPLE = 256
-DOWN = "down"
-"""The matrix of an expert whose inputs are its channels."""
+DOWN, KV_UP = "down", "kv_up"
+"""The matrix of an expert whose inputs are its channels, and MLA's from latents to heads."""
 OF_BITSANDBYTES = {"bnb-4bit": "bnb-4bit", "bnb-4bit-double": "bnb-4bit"}
 """Formats in which vLLM stores routed experts, by that of other matrices: bitsandbytes' has them in
 4 bits, with scales in float32 (model_loader/bitsandbytes_loader.py).
@@ -83,7 +84,7 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
     for name, size in sizes.items():
         if not _is_divided(name, size, n := n_of[name]):
             of_same = [(k, of) for k, of in sizes.items() if n_of[k] == n]
-            most = next(m for m in divisors(n) if all(_is_divided(*of, m) for of in of_same))
+            most = max(m for m in divisors(n) if all(_is_divided(*of, m) for of in of_same))
             setting = "expert_parallel" if name == "n_expert" else "tensor_parallel"
             allowed = f"allowed: `{setting}={most}`"
             raise ValueError(f"{name} = {size:,}: {n} devices do not divide it; {allowed}")
@@ -92,11 +93,6 @@ def rank_of(a: Architecture, run: RunConfig) -> Architecture:
         rows = _rounded(_rounded(fields.n_vocab, fields.vocab_multiple), VOCABULARY_MULTIPLE)
         shares |= {"vocab_multiple": 1, "n_vocab": ceil_div(rows, n_devices)}
     return a.model_copy(update=shares)
-
-
-def divisors(n: int) -> list[int]:
-    """Return the numbers that divide one, the largest first."""
-    return [m for m in range(n, 0, -1) if n % m == 0]
 
 
 def _is_divided(name: str, size: int, n_devices: int) -> bool:
@@ -164,9 +160,8 @@ def kernel_padding_bytes(a: Architecture, run: RunConfig) -> int:
     _, of_expert = _expert_multiples(run)
     if of_expert == 1:
         return 0
-    rank = rank_of(a, run)
     padded = 0
-    for matrix, n_layer in matrices_of(_with_padded_experts(rank, run)):
+    for matrix, n_layer in matrices_of(_with_padded_experts(rank_of(a, run), run)):
         if not matrix.routed or not converts(run, matrix.routed, matrix.path):
             continue
         multiples = MODEL_MULTIPLE, of_expert
@@ -229,7 +224,7 @@ def _check_groups(a: Architecture, rank: Architecture, run: RunConfig) -> None:
         for size, share, together in sizes:
             if together and share != size and share % together:
                 devices = run.tensor_parallel
-                most = next(d for d in divisors(devices) if d == 1 or not size % (d * together))
+                most = max(d for d in divisors(devices) if d == 1 or not size % (d * together))
                 allowed = f"`tensor_parallel={most}`"
                 of_all = devices * run.data_parallel
                 if part.routed:
@@ -248,10 +243,9 @@ def matrices_of(a: Any) -> list:
     if not {"mixers", "mlps"} <= type(a).model_fields.keys():
         return []
     n_layer = layer.n_layers(a)
-    parts = layer.parts(a).items()
     return [
         (matrix._replace(part=layer.component_name(name)), n_layer[name])
-        for name, component in parts
+        for name, component in layer.parts(a).items()
         if n_layer[name] and hasattr(component, "matrices")
         for matrix in component.matrices(a)
     ]
@@ -272,10 +266,9 @@ def dequantised_experts(a: Architecture, run: RunConfig) -> int:
     """
     if run.cache_layout != "paged" or run.expert_weights not in OF_BITSANDBYTES.values():
         return 0
-    numbers: dict[str, int] = {}
+    numbers: Counter[str] = Counter()
     for matrix, _ in matrices_of(a):
-        of_matrix = matrix.n * matrix.d_in * matrix.d_out if matrix.routed else 0
-        numbers[matrix.part] = numbers.get(matrix.part, 0) + of_matrix
+        numbers[matrix.part] += matrix.n * matrix.d_in * matrix.d_out if matrix.routed else 0
     return bytes_of(run.dtype) * max(numbers.values(), default=0)
 
 
@@ -326,10 +319,10 @@ def allocator_bytes(a: Any, run: RunConfig) -> int:
         return 0
     rank: Any = rank_of(a, run)
     size = bytes_of(run.dtype)
-    packed: dict[tuple[Any, ...], int] = {}
+    packed: Counter[tuple[Any, ...]] = Counter()
     for matrix, n_layer in matrices_of(rank):
         key = matrix.part, PACKED.get(matrix.name) or matrix.name, n_layer
-        packed[key] = packed.get(key, 0) + size * matrix.n * matrix.d_in * matrix.d_out
+        packed[key] += size * matrix.n * matrix.d_in * matrix.d_out
     embedding = size * rank.n_vocab * rank.d_model
     sizes = [embedding]
     for layer_index in range(rank.n_layer if packed else 0):
@@ -357,14 +350,20 @@ def scalar_bytes(a: Any, run: RunConfig) -> int:
     return SCALARS_OF_ATTENTION * BLOCK * n_layer + of_matrices
 
 
-def scales_bytes(a: Architecture, run: RunConfig) -> int:
-    """Return the bytes by which scales of channels are more in float32, as vLLM holds them."""
-    if run.cache_layout != "paged" or run.weights not in ("fp8-channel", "int8-channel"):
-        return 0
-    rank = rank_of(a, run)
-    rows = sum(
-        n_layer * matrix.n * matrix.d_out
-        for matrix, n_layer in matrices_of(rank)
-        if converts(run, matrix.routed, matrix.path)
-    )
-    return max(4 - bytes_of(run.dtype), 0) * rows
+def bytes_besides(a: Architecture, run: RunConfig) -> dict[str, int]:
+    """Return the bytes that vLLM holds for quantised matrices besides `weight_bytes`, by name.
+
+    Scales of channels are in float32. MLA's keys and values are formed from copies in the dtype
+    (`process_weights_after_loading` of layers/attention/mla_attention.py).
+    """
+    if run.cache_layout != "paged" or run.weights not in FORMATS:
+        return {}
+    held: Counter[str] = Counter()
+    size = bytes_of(run.dtype)
+    of_scale = max(4 - size, 0) if run.weights in ("fp8-channel", "int8-channel") else 0
+    for matrix, n_layer in matrices_of(rank_of(a, run)):
+        if converts(run, matrix.routed, matrix.path):
+            rows = n_layer * matrix.n * matrix.d_out
+            held["scales in float32"] += of_scale * rows
+            held["copies of kv_up"] += size * rows * matrix.d_in * (matrix.name == KV_UP)
+    return +held

@@ -11,13 +11,13 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial, reduce
-from math import isqrt
 from types import SimpleNamespace
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
+from modelbudget.architecture.arithmetic import divisors
 from modelbudget.architecture.constraint import first_mistake
 from modelbudget.architecture.run_adapter import is_partial
 from modelbudget.architecture.run_config import RunConfig
@@ -63,8 +63,6 @@ The few in any case, others where a layout may need less than the least known.
 """
 
 SOLVED = ("batch", "length")
-MOST_TRIED = 10**12
-"""Up to here divisors are tried; sympy finds those of larger numbers, but is slow to import."""
 MOST_BYTES = 2**56
 """The most bytes of all devices together: 128 times as many, of another layout, fit in 64 bits."""
 _NO_LAYOUT = (
@@ -361,19 +359,6 @@ def _possible(base: Base, known: Mapping[str, Value], name: str, sizes: Iterable
     of_run = quantity_constraints(base.family, (PEAK,))
     checks = [constraint for constraint in of_run if constraint.names - known.keys() == {name}]
     return [size for size in sizes if not first_mistake(checks, {**known, name: size})]
-
-
-def divisors(*numbers: int) -> list[int]:
-    """Return all divisors of some numbers in ascending order."""
-    return sorted({divisor for n in numbers for divisor in _divisors(n)})
-
-
-def _divisors(n: int) -> Iterable[int]:
-    if n <= MOST_TRIED:
-        return (part for i in range(1, isqrt(n) + 1) if n % i == 0 for part in (i, n // i))
-    import sympy  # factorises without trying all
-
-    return sympy.divisors(n)
 
 
 def _options(name: str) -> list[Value]:

@@ -25,13 +25,13 @@ from modelbudget.predict.engine_weights import (
     ON_ONE_DEVICE,
     adapter_bytes,
     allocator_bytes,
+    bytes_besides,
     dequantised_experts,
     head_norm_bytes,
     kernel_padding_bytes,
     largest_matrix,
     rank_of,
     rotary_bytes,
-    scales_bytes,
     totals,
     weight_bytes,
 )
@@ -187,10 +187,9 @@ def served(
     if draft:
         n_bytes = weight_bytes(draft.architecture, draft.run)
         terms.append(Term("draft model", n_bytes, "exact", draft.name))
-    more = [*others]
-    if of_replicas := gathered_bytes(a, run):
-        name = f"tokens of {run.data_parallel} replicas"
-        more.insert(0, Term(name, of_replicas, "bounded", "gathered for experts", 0))
+    name, of_replicas = f"tokens of {run.data_parallel} replicas", gathered_bytes(a, run)
+    gathered = Term(name, of_replicas, "bounded", "gathered for experts", 0)
+    more = [gathered, *others] if of_replicas else others
     without_pass = usable - sum(term.n_bytes for term in (*terms, *more))
     is_llama, has_source = run.cache_layout == "cells", getattr(a, "n_encoder_layer", 0)
 
@@ -243,7 +242,7 @@ def _weights(a: Architecture, run: RunConfig) -> list[Term]:
     gathered = "heads gathered, as in vLLM's OLMo 2"
     others = (
         Term("layers that draft", of_mtp and of_mtp - weight_bytes(a, run), "exact", "mtp"),
-        Term("scales in float32", scales_bytes(a, run), "exact", "vLLM's"),
+        *(Term(name, n, "exact", "vLLM's") for name, n in bytes_besides(a, run).items()),
         Term(
             "padding of experts", kernel_padding_bytes(a, run), "bounded", "for vLLM's kernels", 0
         ),

@@ -12,11 +12,12 @@ from helpers.tiers import ALL
 import modelbudget as mb
 from modelbudget.api.command.output import print_tables
 from modelbudget.api.command.tables_of_fit import of_layouts
+from modelbudget.architecture.arithmetic import divisors
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.common.errors import InputError
 from modelbudget.predict.fitting_layouts import numbers_of_devices, pareto, smallest
-from modelbudget.predict.layout_search import LAYOUT, PEAK, check, divisors, layouts, of_sweep
+from modelbudget.predict.layout_search import LAYOUT, PEAK, check, layouts, of_sweep
 from modelbudget.predict.prediction_or_reason import NO_FORMULA
 from modelbudget.report.fit_tables import layouts_section
 from modelbudget.sweeps.expand import expanded

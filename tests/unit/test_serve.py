@@ -274,6 +274,17 @@ def test_a_latent_is_on_each_device():
     assert found.of_device.block_bytes == 61 * 576 * 2 * 64
 
 
+@pytest.mark.parametrize(
+    ("settings", "copied"),
+    [({}, 1), ({"kept_in_dtype": "mla.kv_up"}, 0), ({"weights": "dtype"}, 0)],
+)
+def test_quantised_matrices_of_latents_are_copied_in_the_dtype_by_hand(settings, copied):
+    """DeepSeek V3: 61 layers, of which a device has 16 heads of 128 + 128, from a latent of 512."""
+    chosen = {"weights": "fp8-block", "length": 4096} | settings
+    found = mb.model("deepseek-v3").serve("h200", chosen, devices=8)
+    assert terms(found).get("copies of kv_up", 0) == copied * 61 * 16 * 256 * 512 * 2
+
+
 def test_a_gguf_file_is_served_by_its_own_bytes(tmp_path):
     """As llama.cpp places it: tokens are looked up on the host, and so are the first layers."""
     path = written(tmp_path / "a.gguf", KEYS_OF_FILE, {"output.weight": "Q8_0"})
