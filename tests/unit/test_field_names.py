@@ -146,7 +146,8 @@ enable_activation_checkpointing: true
                      "lora_rank": "`adapter_rank` here", "optimizer": "AdamW': `optimizer` here",
                      "fused": "`fused` here",
                      "enable_activation_checkpointing": "`recompute` here"}, []),
-        ("title: a\nquestion: b\nbase: llama-3\nfixed: {length: 8, batch: 1, dtype: bfloat16}", {}, []),
+        ("title: a\nquestion: b\nbase: llama-3\n"
+         "fixed: {length: 8, batch: 1, dtype: bfloat16}", {}, []),
         ("a: [", {}, []),
     ],
 )  # fmt: skip
