@@ -16,7 +16,6 @@ from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.suggestions import (
     MAX_LISTED,
-    WITHOUT_EFFECT,
     nearest,
     offered,
     other_spelling,
@@ -206,7 +205,7 @@ def _settings_of_trainer(path: Path) -> Iterator[str]:
             answers[key] = f"{path}: {key} = {show(value)}: {answer}"
     if "question" in keys or not answers:  # a sweep, or another file
         return
-    yield from (line for line in answers.values() if not line.endswith(WITHOUT_EFFECT))
+    yield from (line for line in answers.values() if ": nothing in" not in line)
     if unknown := [key for key in keys if key not in answers]:
         yield f"{path}: not known: {', '.join(unknown)}"
 

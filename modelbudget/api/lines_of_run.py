@@ -24,12 +24,12 @@ from modelbudget.architecture.run_values import (
 )
 from modelbudget.architecture.stored_formats import FORMATS, Library
 from modelbudget.architecture.terms import is_peak, of_model, total
-from modelbudget.catalogue.implementations import TRANSFORMERS
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.validation_messages import show
 from modelbudget.components.mixers import mixers
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
-from modelbudget.measurement.reference.class_run import OF_CODE, why_not_trained
+from modelbudget.measurement.reference.class_run import why_not_trained
 from modelbudget.operations.tape import BYTES
 from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import trained_parameters
@@ -52,7 +52,9 @@ def line_of_settings(run: RunConfig, family: type[Architecture]) -> str:
     of attention where the family has none.
     """
     fields = type(run).model_fields
-    of_code = set(OF_CODE) - {"implementation"} if run.implementation == TRANSFORMERS else set()
+    of_code = set[str]()
+    if run.implementation == TRANSFORMERS:
+        of_code |= {*implementations()[TRANSFORMERS].of_our_modules} - {"implementation"}
     if family.has_formula and "n_head" not in family.model_fields:
         of_code.add("attention_kernel")
     shown = [

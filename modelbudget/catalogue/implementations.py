@@ -59,6 +59,7 @@ class Implementation(Strict):
 
     `settings` are those of all its models, `classes` those of single classes of transformers. With
     `classes`, models of other classes are refused; with `compared`, models of none, too.
+    Settings `of_our_modules` a class does not have: it computes as its code says.
     """
 
     title: str
@@ -68,6 +69,7 @@ class Implementation(Strict):
     by_key: ByKey = Field({})
     classes: dict[str, OfClass] = Field({})
     compared: ComparedWithClasses | None = None
+    of_our_modules: list[str] = Field([])
 
     def all_settings(self) -> Iterator[tuple[str, Settings]]:
         """Yield the settings of all models, and those that classes and keys add, with places."""

@@ -18,8 +18,6 @@ from modelbudget.common.paths import CONFIGS
 
 FIELD_NAMES = CONFIGS / "field_names.yaml"
 WITHOUT_SETTING = CONFIGS / "names_without_setting.yaml"
-WITHOUT_EFFECT = "nothing in bytes or FLOPs of a step depends on it"
-"""The answer about names that no reader must write otherwise."""
 MAX_LISTED = 200
 """Characters of the longest list of names that a message gives in full."""
 MOST_NEAREST = 5

@@ -114,7 +114,7 @@ def weight_decomposed(layer: Layer, down, up, magnitude) -> Callable:
         lora_weight = of_eye()
         weight = dequantised(base.weight, base.before_copy) if base.is_stored else base.weight
         weight = weight.to(x.dtype)
-        norm = norm_of(weight, lora_weight.detach())
+        norm = vector_norm(weight + lora_weight.detach() * 2.0)
         scale = (magnitude / norm).view((1, base.d_out))
         product = linear(linear(x, down), up)
         if base_result is None:
@@ -126,10 +126,6 @@ def weight_decomposed(layer: Layer, down, up, magnitude) -> Callable:
     def of_eye():
         eye = empty((base.d_in, base.d_in), layer.dtype)
         return linear(linear(eye, down), up).t()
-
-    def norm_of(weight, lora_weight):
-        weight = weight + lora_weight * 2.0
-        return vector_norm(weight)
 
     return forward
 

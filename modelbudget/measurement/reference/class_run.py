@@ -7,19 +7,11 @@ from modelbudget.architecture.adapter_methods import ALL_LINEAR, OF_LAYERS, why_
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import division
 from modelbudget.architecture.stored_formats import OF_EACH_LAYER, converts_class
+from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.peft_classes import peft_classes
 
-OF_CODE = (
-    "activation_kernel", "cache_growth", "dropout_in", "embedding_gradient", "embedding_scale",
-    "embeddings", "expert_kernel", "expert_weight_block", "expert_weight_group", "gate_and_up",
-    "gathered_states", "gradient_accumulation_fusion", "implementation", "logit_cap",
-    "loss_chunks", "loss_dtype", "loss_kernel", "mask_argument", "next_logits", "norm_kernel",
-    "outputs", "projections", "rope_dtype", "rope_layout", "rope_tables", "score_cap",
-    "softmax_dtype", "targets", "weight_group",
-)  # fmt: skip
-"""Settings of our own modules; a class computes as its code says."""
 OF_FORMAT = ("kept_in_dtype", "weights_of", "expert_weights", "vocabulary_dtype")
 """Settings of which matrices have a format."""
 OF_TRAINED = ("trained", "trained_from_layer", "modules_to_save")
@@ -54,7 +46,8 @@ def class_run(class_name: str, run: RunConfig) -> RunConfig:
     whole_class(class_name, run)
     if why := _why_not_quantised(class_name, run) or why_not_trained(class_name, run):
         raise ValueError(why)
-    return run.model_copy(update={name: RunConfig.model_fields[name].default for name in OF_CODE})
+    of_code, fields = implementations()[TRANSFORMERS].of_our_modules, RunConfig.model_fields
+    return run.model_copy(update={name: fields[name].default for name in of_code})
 
 
 def _why_not_quantised(class_name: str, run: RunConfig) -> str | None:
