@@ -83,7 +83,7 @@ def quantity_constraints(
             "does not turn tokens into logits"
         )
         return [Constraint("False", never)]
-    constraints = [*always, *run_constraints(family)]
+    constraints = [*dict.fromkeys((*always, *run_constraints(family)))]
     of_cache = OF_INFERENCE - ({"peak_inference_bytes"} if family.caches_only_if else set())
     if of_cache & set(wanted):
         constraints += constraints_of_cache(family)

@@ -82,6 +82,10 @@ def command(monkeypatch, capsys, tmp_path):
         ("llama-3-8b --serve h100 --draft foo", "--draft foo: no published model (allowed: all"),
         ("llama-3-8b --trainer dpo --reference foo", "--reference foo: no published model (allow"),
         (
+            "qwen3-next-80b-a3b --set tensor_parallel=2 --fit h200 --devices 8",
+            "not known yet with gated_deltanet in mixers\n",
+        ),
+        (
             "glm-4.7-flash --set n_mtp_layer=1 --train --fit h200 --devices 8",
             "with zero: 3; allowed: replicas (data_parallel) alone, or n_mtp_layer: 0, as classes",
         ),
