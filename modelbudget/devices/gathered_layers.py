@@ -109,7 +109,8 @@ class Sharded:
 
     def around_model(self, model: Any, parameters: list[Tensor]) -> Callable:
         """Return the model, whose other parameters become shards."""
-        self._add(self.root, parameters)
+        # Those of a module come after its children's (`_get_managed_modules`): of a projected head.
+        self._add(self.root, sorted(parameters, key=lambda p: p.name == "head"))
         self.root.members.add("model")
         gathering = self.root.around(model, "model")
         if self.run_config.loss_chunks > 1:

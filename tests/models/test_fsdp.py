@@ -245,3 +245,11 @@ def test_quantities_and_devices_without_shards_are_refused(sweep):
         with pytest.raises(Exception, match="zero") as error:
             sweep(text.replace("BASE", base).replace("MEASURE", measure))
         assert reason in str(error.value)
+
+
+def test_the_matrix_of_a_projected_head_is_the_last_of_its_group():
+    """Whose gradient is held while all are added up; that of the projection was."""
+    sizes = {"n_vocab": 1000, "d_model": 64, "d_emb": 12, "tied": False, "d_ff": 8}
+    a = Decoder(**SMALL | sizes)
+    run = RunConfig(length=2, dtype="bfloat16", master_weights=True, data_parallel=2, zero=3)
+    assert programmed(a, run) == measured(a, run)
