@@ -66,13 +66,11 @@ class Part(NamedTuple):
 
 def peak_of(parts: Iterable[Part]) -> int:
     """Return the bytes at the peak: what is always there, and the largest moment."""
-    always, moments = 0, [0]
+    whole, moments = 0, [0]
     for part in parts:
-        if part.is_moment:
-            moments.append(part.n_bytes)
-        else:
-            always += part.n_bytes
-    return always + max(moments)
+        whole += part.n_bytes
+        moments += [part.n_bytes] * part.is_moment
+    return whole - sum(moments) + max(moments)
 
 
 @dataclass(frozen=True)

@@ -19,15 +19,11 @@ def show(trained: Trained, of_device: Sequence[str], printed: Output) -> None:
 
 def of_trainer(trained: Trained) -> Table:
     """Return what is always there, the moments of a step, and the peak."""
-    rows = [
-        (part.name, si_bytes(part.n_bytes), part.note)
-        for part in trained.parts
-        if not part.is_moment
-    ]
-    always = sum(part.n_bytes for part in trained.parts if not part.is_moment)
-    rows.append(("= always there", si_bytes(always), ""))
     moments = [part for part in trained.parts if part.is_moment]
+    always = [part for part in trained.parts if not part.is_moment]
+    rows = [(part.name, si_bytes(part.n_bytes), part.note) for part in always]
     largest = max(part.n_bytes for part in moments)
+    rows.append(("= always there", si_bytes(trained.needed - largest), ""))
     for part in moments:
         mark = ", the largest moment" if part.n_bytes == largest else ""
         rows.append((f"+ {part.name}", si_bytes(part.n_bytes), f"{part.note}{mark}"))
