@@ -21,8 +21,6 @@ STACKS = {"gate_up_proj": 2, "down_proj": 1, "gate.weight": 0}
 """Parameters of a layer with experts → matrices of d_expert in each expert; none in the router."""
 OF_VOCABULARY = {name.rpartition(".")[2]: name for name in (EMBEDDING, HEAD)}
 EXPERTS = ".experts."
-ALL_NORMS = "norm"
-"""What the names of all norms end with, as PEFT reads `modules_to_save`."""
 OF_NAMES = (
     "bias", "exclude_modules", "layers_to_transform", "lora_bias", "modules_to_save",
     "rank_pattern", "target_parameters", "trainable_token_indices", "use_dora",
@@ -203,7 +201,8 @@ def _others(
         if name in around and is_listed and not rows
     }
     biased = {"lora_only": around, "all": of_class}.get(config.get("bias") or "", {})
-    norms = base_model.parameters().components if ALL_NORMS in saved else ()
+    # "norm" is the end of the names of all norms.
+    norms = base_model.parameters().components if "norm" in saved else ()
     numbers = {
         "magnitudes": of_outputs if config.get("use_dora") else 0,
         "biases": of_outputs if config.get("lora_bias") else 0,
