@@ -278,7 +278,9 @@ class _Fitting:
         if self.training and self.devices > 1:
             from modelbudget.api.layouts_that_fit import layouts  # imports Polars
 
-            shared = layouts(model, device, chosen, self.devices, margins)
+            # Another layout may have another default of `foreach`.
+            of_all = {n: value for n, value in chosen.items() if n != "foreach" or n in self.chosen}
+            shared = layouts(model, device, of_all, self.devices, margins)
         pair = model.with_run(by | chosen)
         largest = partial(solved, pair, self.purpose, at=at_value)
         as_built = self._as_class(pair)

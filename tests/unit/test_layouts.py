@@ -353,3 +353,16 @@ def test_divisors_of_a_large_prime_are_found_at_once():
     assert divisors(1_000_000_007) == [1, 1_000_000_007]
     assert divisors(10**9)[-2:] == [5 * 10**8, 10**9]
     assert divisors(2**63 - 25) == [1, 2**63 - 25]
+
+
+def test_a_layout_that_is_followed_has_the_bytes_that_were_offered(model):
+    """With sequence parallelism torch steps all matrices at once by default, without it each."""
+    model = mb.model("llama-3-8b", **{name: n for name, n in SMALL.items() if name != "foreach"})
+    shared = {"tensor_parallel": 2, "zero": 0, "pipeline_schedule": "none", "recompute": "full"}
+    offered = model.fit("h100-80gb", shared, devices=4, training=True).layouts.offered
+    foreach = set()
+    for row in offered:
+        found = model.fit("h100-80gb", {name: row[name] for name in LAYOUT}, devices=4)
+        assert found.needed == row["bytes"]
+        foreach.add(found.run.foreach)
+    assert foreach == {False, True}
