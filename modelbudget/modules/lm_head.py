@@ -26,6 +26,12 @@ class LMHead(nn.Module):
         self.bias = nn.Parameter(torch.empty(n_vocab)) if bias else None
         self.capped = False
 
+    def extra_repr(self) -> str:
+        """Describe the head as torch describes linear layers, and whether its matrix is tied."""
+        n_vocab, width = self.weight.shape
+        bias = self.bias is not None
+        return f"in_features={width}, out_features={n_vocab}, bias={bias}, tied={self.tied}"
+
     def reset_parameters(self):
         if not self.tied:
             nn.init.normal_(self.weight, std=0.02)
