@@ -17,7 +17,7 @@ from modelbudget.architecture.run_values import MASKS
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.page_functions import mistakes
+from modelbudget.report.page_functions import SWITCHES, mistakes
 from modelbudget.sweeps.device_defaults import device_defaults
 
 Settings = dict[str, Any]
@@ -82,14 +82,19 @@ def is_whole():
 
 def with_foreach(record, r: SimpleNamespace) -> SimpleNamespace:
     """Return a run whose AdamW updates all tensors at once where that is the default of a GPU."""
+    default, values = device_defaults(Decoder)["foreach"], vars(record) | vars(r)
+    switches = sorted({*SWITCHES} & default.names)
+    are_fields = [name for name in switches if isinstance(values[name], graph.Expression)]
 
-    def on(devices: int, in_sequence: bool) -> int:
-        shared = {"tensor_parallel": devices, "sequence_parallel": in_sequence}
-        default = device_defaults(Decoder)["foreach"]
-        return int(default(vars(record) | vars(r) | shared))
+    def on(known: Settings):
+        """Return 1 or 0, by switches that readers can change and that are not known."""
+        for name in are_fields:
+            if name not in known:
+                off, with_it = on(known | {name: False}), on(known | {name: True})
+                return off if with_it is off else off + values[name] * (with_it - off)
+        return int(default(values | known))
 
-    whole, divided = on(1, False), on(2, False)
-    of_several = divided + r.sequence_parallel * (on(2, True) - divided)
+    whole, of_several = on({"tensor_parallel": 1}), on({"tensor_parallel": 2})
     foreach = whole + positive(r.tensor_parallel - 1) * (of_several - whole)
     return SimpleNamespace(**vars(r) | {"foreach": foreach})
 
