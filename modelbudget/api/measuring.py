@@ -282,13 +282,13 @@ def _of_class(
 
     It is traced if the run's implementation is its own. None without a class, or without values.
     """
-    from modelbudget.huggingface.construct import import_class
-
     classes = classes_of(points)
     is_counted = bool(classes) and "parameters" in settings.quantities
     is_own = any(of.run.implementation == TRANSFORMERS for of in classes)
     is_traced = is_own and bool(settings.of_reference())
     if is_counted or is_traced:
+        from modelbudget.huggingface.construct import import_class
+
         import_class(classes[0].class_name)  # before processes are forked that count and trace it
     with TemporaryDirectory() as folder:
         counts = count_all(classes, 1, Path(folder))[0] if is_counted else None
