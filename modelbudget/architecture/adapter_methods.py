@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,15 @@ class Method(Strict):
     frozen: list[str] = Field([])
     indices: Shapes = Field({})
     needs: str = "0 = 0"
-    forward: str | None = None
+    forward: (
+        Literal[
+            "low_rank", "weight_decomposed", "vectors_of_shared", "hadamard", "scaled",
+            "singular_values", "hadamard_of_weight", "normalised", "sampled_vectors_of_shared",
+            "kronecker", "rotated_blocks", "summed_shards", "rotated_pairs", "reflected",
+            "spectrum_of_weight", "circulant",
+        ]
+        | None
+    ) = None  # fmt: skip
     of_experts: bool = False
 
     @cached_property
