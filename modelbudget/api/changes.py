@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
@@ -15,7 +14,7 @@ from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 if TYPE_CHECKING:
     from modelbudget.api.chosen_model import ChosenModel
@@ -50,10 +49,7 @@ class Candidates(Strict):
     changes: list[Candidate]
 
 
-@cache
-def candidates() -> list[Candidate]:
-    """Read the shipped file. Raises InputError."""
-    return read_strict(CONFIGS / "memory_changes.yaml", Candidates).changes
+candidates = shipped(CONFIGS / "memory_changes.yaml", Candidates)
 
 
 class MemoryChange(NamedTuple):
@@ -114,7 +110,7 @@ def changes(
 
 def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
     """Yield the changes of a purpose, and the format in which the weights were released."""
-    yield from (candidate for candidate in candidates() if candidate.purpose == purpose)
+    yield from (candidate for candidate in candidates().changes if candidate.purpose == purpose)
     released = model.base.released_weights
     if purpose == "inference" and released:
         yield Candidate(text="weights as released", when="weights = 'dtype'",

@@ -37,7 +37,7 @@ def llama_cache(reading: Reading) -> Line:
         ("keys", "values"), ("k_type", "v_type"), widths, strict=True
     ):
         word = reading.setting(type_name) or "f16"
-        if (name := OF_CACHES["names"].get(word, word)) not in cache_formats():
+        if (name := OF_CACHES["names"].get(word, word)) not in cache_formats().formats:
             return reading.asked("cache", f"a known type of the cache, not {word}")
         of_row = vector_bytes(name, name, width or 0)
         terms.append((f"{what} {word}", streams * (n_layer or 0) * (cells or 0) * of_row))

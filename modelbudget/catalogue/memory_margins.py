@@ -1,6 +1,5 @@
 """What a run may need beyond its predicted peak: reads `configs/memory_margins.yaml`."""
 
-from functools import cache
 from typing import Literal
 
 from pydantic import Field
@@ -9,7 +8,7 @@ from modelbudget.architecture.base import Size
 from modelbudget.catalogue.accelerators import Platform
 from modelbudget.common.byte_sizes import AS_GIVEN
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 Grade = Literal["fits", "tight", "does not fit"]
 
@@ -61,7 +60,4 @@ class Margins(Strict):
         return "fits" if n_bytes <= self.room(memory) else "tight"
 
 
-@cache
-def memory_margins() -> Margins:
-    """Read the margins. Raises InputError."""
-    return read_strict(CONFIGS / "memory_margins.yaml", Margins, Reserve, WorstRatio)
+memory_margins = shipped(CONFIGS / "memory_margins.yaml", Margins, Reserve, WorstRatio)

@@ -2,15 +2,13 @@
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 from modelbudget.catalogue.named_models import Base, find, without_owner
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 from modelbudget.huggingface.run_settings import Note
 
-NAMES = CONFIGS / "names_of_copies.yaml"
 FILE_FORMAT = "Q4_K_M"
 """Format of llama.cpp's files that is offered: on a Mac, and for a copy whose name has none."""
 TAKEN_FOR = "taken for"
@@ -35,6 +33,9 @@ class NamesOfCopies(Strict):
     copies: list[Format]
     tuned: list[str]
     stored: list[str]
+
+
+_names = shipped(CONFIGS / "names_of_copies.yaml", NamesOfCopies)
 
 
 def copy_of(folder: Path, name: str) -> Base | None:
@@ -67,11 +68,6 @@ def _stems(name: str, endings: list[str]) -> Iterator[str]:
     yield name
     if end := next((end for end in endings if name.casefold().endswith(end)), None):
         yield from _stems(name[: -len(end)], endings)
-
-
-@cache
-def _names() -> NamesOfCopies:
-    return read_strict(NAMES, NamesOfCopies)
 
 
 def _copy(base: Base, name: str, known: Format | None, groups: dict[str, str | None]) -> Base:

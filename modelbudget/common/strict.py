@@ -1,5 +1,7 @@
 """Records that are read from YAML files."""
 
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,6 +34,13 @@ def read_strict(
     Keys of `schema` and of its `parts` are suggested for unknown ones; `rest` lists all of them.
     """
     return as_strict(load_yaml(path), path, schema, *parts, rest=rest)
+
+
+def shipped(
+    path: Path, schema: type[Schema], *parts: type[Strict], rest: str = SCHEMA
+) -> Callable[[], Schema]:
+    """Return what reads a file of `configs/`, as `read_strict`, when it is first called."""
+    return cache(partial(read_strict, path, schema, *parts, rest=rest))
 
 
 def as_strict(

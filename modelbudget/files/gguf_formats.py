@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from math import prod
 from typing import Annotated, Any, NamedTuple
 
@@ -11,11 +11,10 @@ from pydantic import Field
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression, LazyValues, expression_of
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 
-PATH = CONFIGS / "gguf.yaml"
 ANY, NOT, OF_FORMAT = "any", "not_", "own"
 """In rules: every format or role, every format outside of a group, and the type of the format."""
 FLOATS = ("F32", "F16", "BF16")
@@ -130,10 +129,7 @@ class Quantised(NamedTuple):
     imatrix: bool = False
 
 
-@cache
-def gguf_formats() -> Formats:
-    """Read the formats. Raises InputError."""
-    return read_strict(PATH, Formats, BlockType, FileArchitecture)
+gguf_formats = shipped(CONFIGS / "gguf.yaml", Formats, BlockType, FileArchitecture)
 
 
 def types_of(name: str, shapes: Mapping[str, Sequence[int]], model: Quantised) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
-from functools import cache, cached_property
+from functools import cached_property
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from pydantic import Field
 from modelbudget.common.byte_sizes import UNITS
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 MAX_BYTES, MAX_LINE, MAX_NUMBERS = 2**23, 2**14, 500
 """Bytes of a log and of a line that are read, and numbers that are explained."""
@@ -41,6 +41,9 @@ class PatternsFile(Strict):
     """The file."""
 
     lines: list[Pattern]
+
+
+patterns = shipped(CONFIGS / "logs.yaml", PatternsFile, Pattern)
 
 
 class Number(NamedTuple):
@@ -82,23 +85,17 @@ class Log(NamedTuple):
     tools: list[str]
 
 
-@cache
-def patterns() -> list[Pattern]:
-    """Read the patterns. Raises InputError."""
-    return read_strict(CONFIGS / "logs.yaml", PatternsFile, Pattern).lines
-
-
 def read_log(path: Path) -> Log:
     """Read the numbers of a log. Raises InputError if there are none, or it cannot be read."""
     log = Log([], {}, [])
     for number, line in enumerate(_lines(path), 1):
-        for pattern in patterns():
+        for pattern in patterns().lines:
             for match in pattern.regex.finditer(line):
                 _add(log, pattern, match, number)
         if len(log.numbers) >= MAX_NUMBERS:
             break
     if not log.numbers:
-        tools = ", ".join(dict.fromkeys(pattern.tool for pattern in patterns()))
+        tools = ", ".join(dict.fromkeys(pattern.tool for pattern in patterns().lines))
         raise InputError([f"{path}: no number of a known line; known: logs of {tools}"])
     return log
 

@@ -17,7 +17,7 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, as_strict, read_strict
+from modelbudget.common.strict import Strict, as_strict, read_strict, shipped
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.inherited_files import class_files, without_inherited
@@ -143,6 +143,9 @@ class _AllMisdescribed(Strict):
     misdescribed: list[Misdescribed]
 
 
+misdescribed = shipped(FOLDER / "misdescribed.yaml", _AllMisdescribed, rest=SECTIONS)
+
+
 class LeftOut(Strict):
     """Parameters of our model that the class does not have (if negative, the reverse)."""
 
@@ -254,12 +257,6 @@ def shared_keys() -> SharedKeys:
     if mistakes:
         raise InputError(mistakes)
     return keys
-
-
-@cache
-def misdescribed() -> list[Misdescribed]:
-    """Read `misdescribed.yaml`. Raises InputError with every mistake."""
-    return read_strict(FOLDER / "misdescribed.yaml", _AllMisdescribed, rest=SECTIONS).misdescribed
 
 
 @cache

@@ -3,11 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from functools import cache
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.weight_formats import MTP
 from modelbudget.huggingface.classes import FOLDER
@@ -65,10 +64,7 @@ class LinearLayers(Strict):
     other_modules: list[str]
 
 
-@cache
-def names_in_classes() -> LinearLayers:
-    """Read the file. Raises InputError."""
-    return read_strict(FOLDER / "linear_layers.yaml", LinearLayers)
+names_in_classes = shipped(FOLDER / "linear_layers.yaml", LinearLayers)
 
 
 def linear_layers(

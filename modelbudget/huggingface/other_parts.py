@@ -5,14 +5,13 @@ of transformers.
 """
 
 from collections.abc import Iterator, Mapping
-from functools import cache
 from typing import Any
 
 from pydantic import Field
 
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.common.expressions import Expression
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import FOLDER, SECTIONS, Formula
 
@@ -50,11 +49,7 @@ class OtherParts(Strict):
     wholes: dict[str, Whole]
 
 
-@cache
-def other_parts() -> OtherParts:
-    """Read the file. Raises InputError."""
-    path = FOLDER / "other_parts.yaml"
-    return read_strict(path, OtherParts, Whole, Part, rest=SECTIONS)
+other_parts = shipped(FOLDER / "other_parts.yaml", OtherParts, Whole, Part, rest=SECTIONS)
 
 
 def parameters(config: Mapping[str, Any], left_out: list[str], d_model: int) -> int | None:

@@ -1,10 +1,8 @@
 """What PEFT adapts of classes of transformers otherwise than of our modules, as data."""
 
-from functools import cache
-
 from modelbudget.architecture.adapter_methods import ALL_BUT_EXPERTS, ALL_LINEAR, EXPERTS, ROUTER
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 OF_EXPERTS = ("gate", "up", "down")
 """Targets that PEFT moves to stacked experts which it reaches, if all of them are given."""
@@ -49,7 +47,4 @@ class PeftClasses(Strict):
         return targets
 
 
-@cache
-def peft_classes() -> PeftClasses:
-    """Return `configs/peft_classes.yaml`. Raises InputError."""
-    return read_strict(CONFIGS / "peft_classes.yaml", PeftClasses)
+peft_classes = shipped(CONFIGS / "peft_classes.yaml", PeftClasses)

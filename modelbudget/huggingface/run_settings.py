@@ -78,7 +78,8 @@ def misdescribes(class_name: str | None, config: dict[str, Any]) -> list[Note]:
     `class_name` is its class if there is a formula.
     """
     values = (translations()[class_name].defaults if class_name else {}) | config
-    return [Note(difference.line) for difference in misdescribed() if difference.matches(values)]
+    differences = misdescribed().misdescribed
+    return [Note(difference.line) for difference in differences if difference.matches(values)]
 
 
 def _text_of_keys(line: NotUsed, config: dict[str, Any], left_out: Collection[str]) -> str:

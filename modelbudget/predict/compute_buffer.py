@@ -5,14 +5,13 @@ later operation reads. `configs/compute_buffers.yaml` has the numbers of each pa
 """
 
 from collections.abc import Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import ceil_div
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.common.expressions import LazyValues, expression_of
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.serving.cache_formats import FLOAT32
@@ -31,9 +30,7 @@ class PartsFile(Strict):
     mlps: dict[str, list[str]]
 
 
-@cache
-def _file() -> PartsFile:
-    return read_strict(CONFIGS / "compute_buffers.yaml", PartsFile)
+_file = shipped(CONFIGS / "compute_buffers.yaml", PartsFile)
 
 
 class Bounds(NamedTuple):

@@ -74,7 +74,9 @@ def translation_data() -> dict:
         },
         "attend": ATTEND,
         "of_attention": [*SWITCHES, "qk_norm", "qk_norm_bias", "d_rotary"],
-        "misdescribed": [{"configs": one.configs, "note": one.line} for one in misdescribed()],
+        "misdescribed": [
+            {"configs": one.configs, "note": one.line} for one in misdescribed().misdescribed
+        ],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
         "formats": [
             {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}

@@ -1,7 +1,6 @@
 """Bytes of keys and values in a cache's format, from `configs/cache_formats.yaml`."""
 
 from collections.abc import Mapping, Set
-from functools import cache
 from typing import Any
 
 from pydantic import Field
@@ -11,10 +10,9 @@ from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 FLOAT32 = 4
-PATH = CONFIGS / "cache_formats.yaml"
 UNKNOWN = "cache_layout = {}: {}'s recurrent states are not known of {}"
 NOT_THERE = "cache_layout = {}: {} has no model with {}"
 ENGINES = {"cells": "llama.cpp (00395eb)", "paged": "vLLM (0002bff)"}
@@ -50,14 +48,7 @@ class CacheFormatsFile(Strict):
     not_drafted_in_vllm: list[str]
 
 
-@cache
-def _file() -> CacheFormatsFile:
-    return read_strict(PATH, CacheFormatsFile, CacheFormat)
-
-
-def cache_formats() -> dict[str, CacheFormat]:
-    """Read the formats. Raises InputError."""
-    return _file().formats
+cache_formats = shipped(CONFIGS / "cache_formats.yaml", CacheFormatsFile, CacheFormat)
 
 
 def state_numbers(name: str, sizes: Mapping[str, Any]) -> tuple[int, int]:
@@ -65,13 +56,13 @@ def state_numbers(name: str, sizes: Mapping[str, Any]) -> tuple[int, int]:
 
     `name`: of a family, or of a mixer of the file.
     """
-    of_convolution, of_recurrence = map(Expression, _file().states[name])
+    of_convolution, of_recurrence = map(Expression, cache_formats().states[name])
     return of_convolution(sizes), of_recurrence(sizes)
 
 
 def state_bytes(family: str, mixers: Set[str], sizes: Mapping[str, Any], run: RunConfig) -> int:
     """Return the bytes of an engine's states of a layer and a sequence. Raises ValueError."""
-    file, of_engine = _file(), (run.cache_layout, ENGINES[run.cache_layout])
+    file, of_engine = cache_formats(), (run.cache_layout, ENGINES[run.cache_layout])
     in_llama = run.cache_layout == "cells"
     not_there = file.not_in_llama if in_llama else file.not_in_vllm
     for name in sorted({family, *mixers} & {*not_there}):
@@ -99,7 +90,7 @@ def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> 
         return bytes_of(dtype) * width
     if name == "unknown":
         raise ValueError(f"cache_dtype = {name}: its bytes are not known; allowed: a known format")
-    cache_format = cache_formats()[name]
+    cache_format = cache_formats().formats[name]
     if is_rotary and cache_format.rotary_bits is not None:
         return ceil_div(width * cache_format.rotary_bits, 8)
     try:

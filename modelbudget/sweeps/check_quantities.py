@@ -1,7 +1,7 @@
 """Whether a sweep's training and inference can be run with a model."""
 
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, partial
 
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import Constraint, check_all, first_mistake
@@ -43,9 +43,7 @@ _GROUPS = {
 """Quantities that have constraints in common."""
 
 
-@cache
-def _rules() -> dict[str, list[dict[str, str]]]:
-    return load_yaml(CONFIGS / "quantity_constraints.yaml")
+_rules = cache(partial(load_yaml, CONFIGS / "quantity_constraints.yaml"))
 
 
 def _constraints(

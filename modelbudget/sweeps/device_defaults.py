@@ -21,7 +21,7 @@ from modelbudget.architecture.run_constraints import run_constraints
 from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.expressions import LazyValues
 from modelbudget.common.paths import CONFIGS
-from modelbudget.common.strict import Strict, read_strict
+from modelbudget.common.strict import Strict, shipped
 
 KERNEL = "attention_kernel"
 DECIDED = {
@@ -77,10 +77,7 @@ class Kernels(Strict):
     kernels: list[Kernel] = Field(min_length=1)
 
 
-@cache
-def kernels() -> Kernels:
-    """Read the kernels of `configs/attention_kernels.yaml`. Raises InputError."""
-    return read_strict(CONFIGS / "attention_kernels.yaml", Kernels)
+kernels = shipped(CONFIGS / "attention_kernels.yaml", Kernels)
 
 
 class DeviceDefault:

@@ -126,7 +126,7 @@ def test_no_change_together_is_one_that_the_others_do_without(name, card, run):
     fit = model.fit(card, run, training=True)
     room = max(fit.together.needed, fit.margins.room(fit.accelerator.bytes))
     by_text = {change.text: change.fields for change in fit.changes} | {
-        candidate.text: candidate.set for candidate in candidates()
+        candidate.text: candidate.set for candidate in candidates().changes
         if not {"n_microbatch"} & candidate.set.keys()
     }  # fmt: skip
     texts = fit.together.text.split(", ")
@@ -250,7 +250,9 @@ def test_every_change_helps_some_run():
     large = *step_of("llama-3-70b", "inference"), {"dtype": "bfloat16"}
     of_inference, together = changes(*large, device, 10**12)
     assert together is None
-    assert found | {change.text for change in of_inference} == {one.text for one in candidates()}
+    assert found | {change.text for change in of_inference} == {
+        one.text for one in candidates().changes
+    }
 
 
 @pytest.mark.parametrize(

@@ -250,8 +250,8 @@ def test_keys_of_an_indexer_are_in_fp8_next_to_latents(cache_dtype, of_latents):
 
 
 def test_every_word_is_in_the_file():
-    assert {*CACHE_DTYPES} - {"dtype", "unknown"} == cache_formats().keys()
-    assert {*OF_CACHES["names"].values()} <= cache_formats().keys()
+    assert {*CACHE_DTYPES} - {"dtype", "unknown"} == cache_formats().formats.keys()
+    assert {*OF_CACHES["names"].values()} <= cache_formats().formats.keys()
 
 
 @pytest.mark.parametrize(
