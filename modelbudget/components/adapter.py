@@ -137,11 +137,14 @@ class Adapters:
             raise NotComputedError(why)
         if self.method.forward is None:
             return base.forward
+        if self.method.forward == "weight_decomposed" and base.weight.needs_gradient:
+            raise NoProgramError(f"adapter: dora: around trained: {self.r.trained}")
         drop = make_part(
             "lora_dropout", lambda: lambda x: dropout(x, self.r.adapter_dropout, self.r.backend)
         )
         layer = adapter_products.Layer(base, self.r, drop, self.shared)
-        return getattr(adapter_products, self.method.forward)(layer, *tensors.values())
+        product = getattr(adapter_products, self.method.forward)
+        return lambda x: product(layer, x, *tensors.values())
 
     def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> WeightChange | None:
         """Declare what stacked experts, or their router, get; gate and up are one stack of both."""
