@@ -16,6 +16,7 @@ from modelbudget.components import (
     embedding,
     kv_cache,
     laurel,
+    moe_branch,
     norm,
     per_layer_embeddings,
     rope,
@@ -26,14 +27,14 @@ from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
-from modelbudget.components.feed_forward.mlp import MLPFields
+from modelbudget.components.feed_forward.moe import RoutedFields
 from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.laurel import LaurelFields
 from modelbudget.components.mixers import attention, sliding_attention
 from modelbudget.components.mixers.sliding_attention import WindowFields
 from modelbudget.components.per_layer_embeddings import PerLayerInputFields
 from modelbudget.components.position import causal_bias
-from modelbudget.memory.parameter_tensors import Tensor, matrix, sums, vector
+from modelbudget.memory.parameter_tensors import matrix, numbers, vector
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
@@ -67,7 +68,7 @@ class PerLayerInput(
     LaurelFields,
     PerLayerInputFields,
     WindowFields,
-    MLPFields,
+    RoutedFields,
     AttentionFields,
     TokenFields,
 ):
@@ -91,7 +92,12 @@ class PerLayerInput(
     @staticmethod
     def parameters(a: Fields) -> Terms:
         """Count the parameters of each component."""
-        return _of_tensors(a, lambda tensor: tensor.numbers)
+        return _parameters(a, a.n_expert)
+
+    @staticmethod
+    def active_parameters(a: Fields) -> Terms:
+        """Count the parameters that one token uses: of the routed experts, only the selected."""
+        return _parameters(a, a.n_expert_per_token)
 
     @staticmethod
     def model_program(a: Fields, r: Run):
@@ -163,17 +169,19 @@ def _named(name: str, values: Values) -> Values:
     return {f"{name}.{leaf}".removesuffix("."): value for leaf, value in values.items()}
 
 
-def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
-    """Sum a value of each parameter tensor, by component."""
-    (one_norm,) = sums(norm.tensors(a, "norm"), value).values()
+def _parameters(a: Fields, n_expert) -> Terms:
+    """Count parameters, with so many experts in a layer, by component."""
+    one_norm = norm.parameters(a)
 
     def of_kind(kind: _Layers) -> Values:
-        values = kind.with_own(sums(kind.mixer.tensors(kind.a), value))
-        return _named("attention", values) | _named("mlp", sums(mlp.tensors(kind.a), value))
+        values = kind.with_own(numbers(kind.mixer.tensors(kind.a)))
+        return _named("attention", values) | _named("mlp", numbers(mlp.tensors(kind.a)))
 
     of_all = {f"norm.{name}": one_norm for name in NORMS}
+    of_all |= {f"norm.{name}": positive(a.n_expert) * one_norm for name in moe_branch.NORMS}
+    of_all |= _named("moe", numbers(moe_branch.of_layer(a, n_expert)))
     for name, file in ("per_layer", per_layer_embeddings), ("altup", altup), ("laurel", laurel):
-        of_all |= _named(name, sums(file.of_layer(a), value))
+        of_all |= _named(name, numbers(file.of_layer(a)))
     ends = [
         matrix("embedding.token", embedding.rows(a), a.d_model),
         matrix("head", embedding.rows(a), a.d_model, 1 - a.tied),
@@ -181,9 +189,9 @@ def _of_tensors(a: Fields, value: Callable[[Tensor], Any]) -> Terms:
     ]
     values = {
         "norm.final": one_norm,
-        **sums(ends, value),
-        **_named("embedding.per_layer", sums(per_layer_embeddings.of_model(a), value)),
-        **_named("altup", sums(altup.of_model(a), value)),
+        **numbers(ends),
+        **_named("embedding.per_layer", numbers(per_layer_embeddings.of_model(a))),
+        **_named("altup", numbers(altup.of_model(a))),
     }
     return part("", values) | _in_layers(a, of_kind, of_all)
 
@@ -193,6 +201,7 @@ def _layer(a: Fields, r: Run, mixer: str, shares: bool):
     attention_ = make_part("attention", _attention, a, r, mixer, shares)
     of_mlp = make_part("mlp", mlp.program, a, r, (1 + a.wide_mlp * shares) * a.d_ff)
     norms = {name: norm.make(f"norm.{name}", a, r) for name in NORMS}
+    of_experts = moe_branch.program(a, r) if a.n_expert else None
     altup_ = make_part("altup", altup.program, a, r) if a.n_stream > 1 else None
     laurel_ = make_part("laurel", laurel.program, a, r) if a.d_laurel else None
     per_layer = None
@@ -207,7 +216,7 @@ def _layer(a: Fields, r: Run, mixer: str, shares: bool):
         x = x + norms["attention_output"](change)
         if laurel_ is not None:
             x = (x + laurel_(normed)) * 0.7
-        x = x + norms["mlp_output"](of_mlp(norms["mlp"](x)))
+        x = x + norms["mlp_output"](feed_forward(x))
         if altup_ is None:
             x = x if per_layer is None else x + per_layer(x, embedded)
             return x.unsqueeze(0), keys_values
@@ -219,6 +228,11 @@ def _layer(a: Fields, r: Run, mixer: str, shares: bool):
                 (corrected.narrow(0, 1), corrected.narrow(0, n, is_first=False) + more), 0
             )
         return corrected, keys_values
+
+    def feed_forward(x):
+        if of_experts is None:
+            return of_mlp(norms["mlp"](x))
+        return of_experts(of_mlp(norms["mlp"](x)), x)
 
     return forward
 

@@ -116,8 +116,9 @@ def _as_in_file(
             result[name.replace(f"{stem}.", f"{part}.")] = tensor._replace(shape=sizes)
         if not parts:
             joined = name.replace(f"{stem}.", f"{places.get(stem, stem)}.")
-            rows, *row = tensor.shape
-            first = result.get(joined)
-            shape = (rows + (first.shape[0] if first else 0), *row)
-            result[joined] = (first or tensor)._replace(shape=shape)
+            shape = list(tensor.shape)
+            if first := result.get(joined):
+                tensor, i = first, max(len(shape) - 2, 0)  # rows come before the row
+                shape[i] += first.shape[i]
+            result[joined] = tensor._replace(shape=(*shape,))
     return result

@@ -1,6 +1,7 @@
 """Decoders whose layers read embeddings of their own."""
 
 from itertools import cycle
+from typing import Any
 
 import torch
 from torch import nn
@@ -9,6 +10,7 @@ from torch.nn import functional as F
 from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP, activation
+from modelbudget.modules.feed_forward.moe import MoE
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
@@ -16,6 +18,7 @@ from modelbudget.modules.rope import rotate
 from modelbudget.modules.scaled_dot_product import ScaledDotProductAttention, heads_of
 
 NORMS = ("attention", "attention_output", "mlp", "mlp_output")
+OF_BRANCHES = ("mlp_branch", "moe", "moe_branch")
 
 
 class QueryAttention(nn.Module):
@@ -135,6 +138,33 @@ class PerLayer(nn.Module):
         return self.norm(self.up(self.activation(self.gate(x)) * embedded))
 
 
+class NormalisedRouter(nn.Module):
+    """Tokens (n, d_model), normalised, to the weights and numbers of their experts, both (n, k).
+
+    Weights have a sum of 1, times a learned number of each expert.
+    """
+
+    def __init__(self, a):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(a.n_expert, a.d_model))
+        self.scale = nn.Parameter(torch.empty(a.d_model))
+        self.expert_scale = nn.Parameter(torch.empty(a.n_expert))
+        self.n_expert_per_token = a.n_expert_per_token
+        self.change: Any = None  # of an adapter, next to the weight
+
+    def reset_parameters(self):
+        nn.init.normal_(self.weight, std=0.02)
+        nn.init.ones_(self.scale)
+        nn.init.ones_(self.expert_scale)
+
+    def forward(self, tokens, normalised: bool = False):
+        scaled = F.rms_norm(tokens, tokens.shape[-1:]) * self.scale
+        logits = F.linear(scaled, self.weight if self.change is None else self.change.read())
+        weights, chosen = logits.softmax(-1).topk(self.n_expert_per_token, dim=-1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        return weights * self.expert_scale[chosen], chosen
+
+
 class PerLayerInputLayer(nn.Module):
     """Residual streams (n_stream, batch, length, d_model) to streams of the same shape."""
 
@@ -144,7 +174,9 @@ class PerLayerInputLayer(nn.Module):
         d_head = a.d_head if window else a.d_full_head or a.d_head
         self.attention = (QueryAttention if shares else OwnAttention)(a, d_head, window)
         self.mlp = MLP(a, (1 + a.wide_mlp * shares) * a.d_ff)
-        self.norm = nn.ModuleDict({name: make_norm(a) for name in NORMS})
+        names = NORMS + OF_BRANCHES * (a.n_expert > 0)
+        self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
+        self.moe = MoE(a, NormalisedRouter(a)) if a.n_expert else None
         self.altup = AltUp(a) if a.n_stream > 1 else None
         self.laurel = Laurel(a) if a.d_laurel else None
         self.per_layer = PerLayer(a) if a.d_per_layer else None
@@ -157,7 +189,7 @@ class PerLayerInputLayer(nn.Module):
         x = x + self.norm["attention_output"](attended)
         if self.laurel:
             x = (x + self.laurel(normed)) * 0.5**0.5
-        x = x + self.norm["mlp_output"](self.mlp(self.norm["mlp"](x)))
+        x = x + self.norm["mlp_output"](self.feed_forward(x))
         if not self.altup:
             x = x + self.per_layer(x, embedded) if self.per_layer else x
             return x.unsqueeze(0), keys_values
@@ -166,6 +198,14 @@ class PerLayerInputLayer(nn.Module):
             more = self.per_layer(corrected[0] * self.altup.scale, embedded)
             corrected = torch.cat((corrected[:1], corrected[1:] + more))
         return corrected, keys_values
+
+    def feed_forward(self, x):
+        """Return the MLP's result, and where there are experts its sum with theirs, normalised."""
+        y = self.mlp(self.norm["mlp"](x))
+        if self.moe is None:
+            return y
+        y = self.norm["mlp_branch"](y)
+        return y + self.norm["moe_branch"](self.moe(self.norm["moe"](x), x))
 
 
 class PerLayerEmbedding(TokenEmbedding):

@@ -23,6 +23,17 @@ KINDS = {
     "Gemma 4": {"d_full_head": 16, "wide_mlp": True, "window": 99},
     "Gemma 4 31B": {"d_full_head": 4, "n_full_kv_head": 2, "values_are_keys": True},
     "Gemma 4 without inputs": {"d_per_layer": 0, "n_vocab_per_layer": 0, "tied": False},
+    "Gemma 4 26B": {
+        "d_full_head": 4,
+        "n_full_kv_head": 2,
+        "values_are_keys": True,
+        "d_per_layer": 0,
+        "n_vocab_per_layer": 0,
+        "n_kv_shared_layer": 0,
+        "n_expert": 5,
+        "n_expert_per_token": 2,
+        "d_expert": 7,
+    },
     "LayerNorms": {"n_stream": 2, "norm": "layernorm", "norm_bias": True, "head_bias": True},
 }
 

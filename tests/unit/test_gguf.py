@@ -218,6 +218,8 @@ CHANGED = [
     ("starcoder2", "Starcoder2ForCausalLM", {"head_dim": 32}),
     ("gemma4", "Gemma4ForCausalLM", {"hidden_size_per_layer_input": 8,
                                      "vocab_size_per_layer_input": 300}),
+    ("gemma4", "Gemma4ForCausalLM", {"enable_moe_block": True, "num_experts": 4,
+                                     "top_k_experts": 2, "moe_intermediate_size": 32}),
 ]  # fmt: skip
 
 
@@ -256,6 +258,7 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
                 shape = (shape[0], *shape[:0:-1])
             n_expert, rows, *row = shape
             parts = ("gate", "up") if "gate_up" in name else ("down",)
+            parts = ("gate_up",) if "gate_up" in name and kind == "Gemma4ForCausalLM" else parts
             for part in parts:
                 stem = f"blk.{layer}.ffn_{part}_exps.{ending}"
                 theirs[stem] = (n_expert, rows // len(parts), *row)
@@ -282,6 +285,10 @@ def test_names_and_shapes_are_those_of_the_class_under_the_names_of_the_package(
         if kind == "NemotronHForCausalLM":  # as in its files
             name = name.replace("model.", "backbone.")
         name = name.replace("moe.router.weight", "moe.router.layer.weight")
+        if name.endswith(("router.scale", "per_expert_scale")):  # Gemma4Model.modify_tensors
+            stem = "ffn_down_exps" if "expert" in name else "ffn_gate_inp"
+            theirs[f"blk.{name.split('.')[2]}.{stem}.scale"] = shape
+            continue
         name = name.replace(".dt_bias", ".dt_proj.bias")
         of_file = names.get_name(name, try_suffixes=(".weight", ".bias", "_bias")) or name
         of_file += ".weight" * of_file.endswith("attn_sinks")
@@ -338,6 +345,9 @@ def test_gpt_oss_has_the_bytes_of_the_published_file():
         ("google/gemma-4-E4B-it", "Q4_K_M", False, None, 5_319_465_128 - 4 * (256 + 42)),
         ("google/gemma-4-E2B-it", "Q4_K_M", False, None, 3.18),
         ("google/gemma-4-E2B-it", "Q8_0", False, None, 4.61),
+        # llama-bench, as public tables have it; 25,233,142,046 parameters, with these tables
+        ("gemma-4-26b", "Q4_K_M", False, None, 15.63),
+        ("gemma-4-26b", "Q8_0", False, None, 25.00),
         # ggml-org/llama.cpp pull request 17592, and a log of llama-bench
         ("kimi-linear-48b-a3b", "Q2_K", False, None, 16.78),
         ("kimi-linear-48b-a3b", "MXFP4_MOE", False, None, 25.33),

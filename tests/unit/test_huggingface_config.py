@@ -212,6 +212,8 @@ COMPUTED = {
     "ffn_proj_factor": st.sampled_from([2.667, 4.0]), "ffn_round_up_to_multiple_of": st.just(8),
     "vocab_size_per_layer_input": st.integers(1, 9), "global_head_dim": st.sampled_from([4, 8]),
     "num_global_key_value_heads": st.sampled_from([None, 1, 2]),
+    "enable_moe_block": st.booleans(), "top_k_experts": st.integers(1, 2),
+    "num_experts": st.integers(2, 4), "moe_intermediate_size": st.integers(1, 9),
     **dict.fromkeys(("mamba_d_ssm", "mamba_headdim"), st.none()), "rotary_dim": st.just(4),
     "attn_layer_period": st.just(6), "local_attention": st.sampled_from([None, 4, 5]),
     "attn_layer_offset": st.just(4), "mamba_dt_rank": st.integers(1, 3),

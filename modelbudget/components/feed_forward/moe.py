@@ -1,5 +1,6 @@
 """Mixture of experts (MoE): a router sends each token through a few of many MLPs."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -44,10 +45,13 @@ saved, forward, backward = moe_step.saved, moe_step.forward, moe_step.backward
 flops, flops_recomputed = moe_step.flops, moe_step.flops_recomputed
 
 
-class MoEFields(MLPFields):
+class RoutedFields(MLPFields):
     n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     n_expert_per_token: Size = 0
     d_expert: Size = 0
+
+
+class MoEFields(RoutedFields):
     d_shared: Size = 0
     shared_gate: bool = False
     router_bias: Literal["none", "logit", "selection"] = "none"
@@ -67,12 +71,12 @@ def parameters(a: Fields) -> Values:
     Router and routed experts: Shazeer et al. 2017, §2; Fedus et al. 2022, §2.1. Shared experts:
     Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE.
     """
-    return numbers(_tensors(a, expert_parallel.own_experts(a)))
+    return numbers(all_tensors(a, expert_parallel.own_experts(a)))
 
 
 def active_parameters(a: Fields) -> Values:
     """Those that one token uses: of the routed experts, n_expert_per_token."""
-    return numbers(_tensors(a, a.n_expert_per_token))
+    return numbers(all_tensors(a, a.n_expert_per_token))
 
 
 def shards_have_gradients(a: Fields, r: Run):
@@ -86,10 +90,10 @@ def tensors(a: Fields) -> list[Tensor]:
 
     A bias that only changes the selection of experts gets none.
     """
-    return _tensors(a, expert_parallel.own_experts(a), ("logit",))
+    return all_tensors(a, expert_parallel.own_experts(a), ("logit",))
 
 
-def _tensors(a: Fields, n_expert, biases=("logit", "selection")) -> list[Tensor]:
+def all_tensors(a: Fields, n_expert, biases=("logit", "selection")) -> list[Tensor]:
     """List router, with one of `biases`, stacks of routed experts, shared experts, their gate."""
     shared = positive(a.d_shared)
     return [
@@ -124,13 +128,16 @@ def cache(a: Fields, r: Run) -> Values:
     return {}
 
 
-def program(a: Fields, r: Run):
-    """States (batch, length, d_model) to states of the same shape; no token is dropped."""
+def program(a: Fields, r: Run, router_program: Callable | None = None):
+    """States (batch, length, d_model) to states of the same shape; no token is dropped.
+
+    `routed_by` of the forward function: the states that the router reads, where they are others.
+    """
     gathers = r.expert_kernel == "gathered" and a.gated
     packs = is_packed(r) and a.gated
     n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
-    router = make_part("router", _router, a)
+    router = make_part("router", router_program or _router, a)
     gate = None
     if a.gated and not packs:
         gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
@@ -142,12 +149,12 @@ def program(a: Fields, r: Run):
     shared_gate = make_linear("shared_gate", a.d_model, 1) if a.shared_gate else None
     changes = down.change, up.change
 
-    def forward(x):
+    def forward(x, routed_by=None):
         tokens = x.flatten(0, 1)  # (tokens, d_model)
         if gathers:
             y = gathered(tokens)
         else:
-            weights, chosen = choose(tokens)
+            weights, chosen = choose(tokens if routed_by is None else routed_by.flatten(0, 1))
             with changed(*changes):
                 order = _argsort(chosen.flatten())  # (token, choice) pairs, by expert
                 owner = without_gradient(order)
@@ -217,7 +224,7 @@ def program(a: Fields, r: Run):
 def _router(a: Fields):
     """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
     weight = parameter("weight", a.n_expert, a.d_model)
-    change = _change("router", weight)
+    change = change_of("router", weight)
     selects = a.router_bias == "selection"
     bias = None
     if a.router_bias != "none":
@@ -254,7 +261,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             return stored(weight_format)
         weight = parameter("weight", n_expert, d_out, d_in)
         shift = parameter("bias", n_expert, d_out) if bias else None
-        change = _change(name, weight)
+        change = change_of(name, weight)
 
         def forward(x, ends=None):
             return grouped_mm(x, weight if change is None else change.read(), shift, ends)
@@ -272,12 +279,12 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             cast = None if shift is None else shift.to(weight.dtype)
             return grouped_mm(x, dequantised(weight, before_copy), cast, ends).to(dtype)
 
-        return with_attributes(forward, change=_change(name, weight, is_stored=True))
+        return with_attributes(forward, change=change_of(name, weight, is_stored=True))
 
     return make_part(name, make)
 
 
-def _change(name: str, weight, is_stored: bool = False) -> WeightChange | None:
+def change_of(name: str, weight, is_stored: bool = False) -> WeightChange | None:
     """Declare what an adapter adds to a weight of the part that is being made."""
     adapter = Active.tape.adapter
     return None if adapter is None else adapter.of_experts(name, weight, is_stored)

@@ -124,17 +124,19 @@ class MoE(nn.Module):
     States (batch, length, d_model) to states of the same shape. No token is dropped.
     """
 
-    def __init__(self, a):
+    def __init__(self, a, router: nn.Module | None = None):
         super().__init__()
         self.n_expert = a.n_expert
-        self.router = Router(a)
+        self.router: Any = Router(a) if router is None else router
         up = (a.n_expert, a.d_model, a.d_expert, a.up_bias)
         self.gate: Any = ExpertLinear(*up) if a.gated else None
         self.up: Any = ExpertLinear(*up)
         self.down = ExpertLinear(a.n_expert, a.d_expert, a.d_model, a.down_bias)
         self.activation = activation(a.activation)
-        self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
-        self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
+        has_shared = getattr(a, "d_shared", 0)
+        self.shared: Any = MLP(a, a.d_shared) if has_shared else None
+        has_gate = has_shared and a.shared_gate
+        self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if has_gate else None
         self.gate_up: Any = None
         self.gathers = False
         # Of devices that divide each expert: what sums a gradient, and what sums their terms.
@@ -152,13 +154,15 @@ class MoE(nn.Module):
                 joined.bias = nn.Parameter(torch.cat([p.bias.detach() for p in parts], 1))
             put_gate_up(self, joined)
 
-    def forward(self, x):
+    def forward(self, x, routed_by=None):
+        """`routed_by`: the states that the router reads, where they are others."""
         tokens = x.flatten(0, 1)
         if self.gathers:
             y = self.gathered(tokens)
         else:
             with changed(self.router):
-                weights, chosen = self.router(tokens)
+                of_router = tokens if routed_by is None else routed_by.flatten(0, 1)
+                weights, chosen = self.router(of_router)
             with changed(self.down, self.up if self.gate_up is None else self.gate_up):
                 order = chosen.flatten().argsort()  # (token, choice) pairs, by expert
                 owner = order // chosen.shape[1]
