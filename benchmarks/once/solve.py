@@ -13,8 +13,7 @@ from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.paths import MODELS, SWEEPS
-from modelbudget.predict.named_values import value_of
-from modelbudget.predict.shape_search import bounds_of, checked_grids, solved
+from modelbudget.predict.shape_search import bounds_of, checked_grids, solved, value_of
 from modelbudget.sweeps.expand import point_at
 from modelbudget.sweeps.read import CheckedSweep, read
 

@@ -1,7 +1,5 @@
 """A budget file: what models had when they were locked, and what has changed since."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence

@@ -1,24 +1,20 @@
 """Changes of a run that need less memory (`configs/memory_changes.yaml`), predicted."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
+from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
+from modelbudget.catalogue.accelerators import Accelerator
 from modelbudget.common.errors import InputError
 from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, shipped
-
-if TYPE_CHECKING:
-    from modelbudget.api.chosen_model import ChosenModel
-    from modelbudget.catalogue.accelerators import Accelerator
 
 Pair = tuple[Architecture, RunConfig]
 PairWith = Callable[[Mapping[str, Any]], Pair]
@@ -69,7 +65,7 @@ class MemoryChange(NamedTuple):
 
 def changes(
     model: ChosenModel,
-    step: Step,
+    step: "Step",
     chosen: Mapping[str, Any],
     device: Accelerator,
     room_with_margins: int,
@@ -118,7 +114,7 @@ def _offered(model: ChosenModel, purpose: str) -> Iterator[Candidate]:
 
 
 def _together(
-    step: Step, kept: Mapping[str, Any], applicable: list[MemoryChange], now: int,
+    step: "Step", kept: Mapping[str, Any], applicable: list[MemoryChange], now: int,
     rooms: tuple[int, int],
 ) -> MemoryChange | None:  # fmt: skip
     """Return the changes that help one after the other; None if one is enough at once.

@@ -1,12 +1,12 @@
 """A device that a user names, how several share a model, and what torch takes there by default."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
+from modelbudget.api.class_answers import run_of
 from modelbudget.architecture.record import MAX_COUNT
 from modelbudget.architecture.run_values import MESH, bytes_of
 from modelbudget.catalogue.accelerators import Accelerator, all_accelerators, named_or_sized
@@ -15,10 +15,7 @@ from modelbudget.common.byte_sizes import EXAMPLES, size
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.validation_messages import show
-
-if TYPE_CHECKING:
-    from modelbudget.api.chosen_model import ChosenModel, Settings
-
+from modelbudget.sweeps.device_defaults import device_defaults, where
 
 WITH_SHARDS = {"data_parallel", "context_parallel", "expert_parallel"}
 """Sizes of a mesh among whose devices `zero` divides parameters and states."""
@@ -104,10 +101,6 @@ def settings_on(
 
     Of those that nobody has set, where the default is not that of CUDA from 8.0 on.
     """
-    from modelbudget.api.chosen_model import fields_of
-    from modelbudget.api.class_answers import run_of
-    from modelbudget.sweeps.device_defaults import device_defaults, where
-
     fields = fields_of(settings)
     if (platform := where(device, training)) == "cuda":
         return fields

@@ -1,7 +1,5 @@
 """A model that was asked for: its architecture, and the settings of its run."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

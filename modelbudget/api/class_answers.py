@@ -1,7 +1,5 @@
 """Answers about a model's class in `transformers`: by formula where compared, else by its trace."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Parameters and FLOPs per training token of one model, under every counting convention."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Explains files that hold tensors: GGUF, safetensors, adapters, memory snapshots of torch."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Literal
 

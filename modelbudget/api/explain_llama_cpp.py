@@ -1,7 +1,5 @@
 """Caches and recurrent states of llama.cpp, from the sizes that its own log prints."""
 
-from __future__ import annotations
-
 from modelbudget.api.explained import Line
 from modelbudget.api.log_context import Reading
 from modelbudget.architecture.run_config import OF_CACHES

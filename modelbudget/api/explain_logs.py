@@ -1,7 +1,5 @@
 """Explains logs of engines and trainers, number by number."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Each number of a file, explained: exact, bounded, or unexplained by so many bytes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple

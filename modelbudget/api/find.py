@@ -45,6 +45,7 @@ _LATEST = ":latest"
 """The tag of a model at ollama.com that says nothing."""
 _NEAREST_MODEL = 0.8
 """Similarity from which a name is offered in place of a repository's."""
+SEVERAL = "several models; allowed: "
 _END_OF_WORD = re.compile(r"[-_:]")
 
 
@@ -97,7 +98,8 @@ def _published(name: str) -> Base:
         # mistral-7b is mistral-7b-v0.1: names of the same shape only where no model's begins so
         matching = [known for known in begun.values() if known in begun] or [*begun.values()]
         if len(matching) != 1:
-            allowed = _several(matching) if matching and not series else _allowed(name)
+            is_of_several = matching and not series
+            allowed = SEVERAL + _listed(matching) if is_of_several else _allowed(name)
             raise InputError([f"MODEL = {show(name)}: {allowed}"]) from None
         return named_models.find(CATALOGUE, matching[0])
     of_series = [] if base.model else named_models.of_series(CATALOGUE, name)
@@ -108,13 +110,8 @@ def _published(name: str) -> Base:
     sizes = [known for known, model in names.items()
              if model.name not in of_series and size.fullmatch(known)]  # fmt: skip
     if sizes:  # mpt-30b, which no page has
-        raise InputError([f"MODEL = {show(name)}: {_several([*of_series, *sizes])}"])
+        raise InputError([f"MODEL = {show(name)}: {SEVERAL}{_listed([*of_series, *sizes])}"])
     return named_models.find(CATALOGUE, of_series[0])
-
-
-def _several(names: list[str]) -> str:
-    """Return what to write in place of a name that is not that of one model."""
-    return f"several models; allowed: {_listed(names)}"
 
 
 def _begins(name: str, start: str) -> bool:

@@ -1,7 +1,5 @@
 """GGUF files: what llama.cpp would write of a model, and what a file has against the formula."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from math import prod

@@ -1,7 +1,5 @@
 """The layouts in which devices can share a model: which fit, and on how few devices."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

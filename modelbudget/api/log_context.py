@@ -1,7 +1,5 @@
 """A log with the model and the run that it names, or that a user does, and one of its numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -29,10 +27,8 @@ class LogContext:
             self.pair = self._with_run(self.model)
 
     def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
-        of_log = {}
-        for name in ("dtype", "cache_dtype", "draft_head"):
-            if name in self.log.settings:
-                of_log[name] = self.log.settings[name]
+        of_run = ("dtype", "cache_dtype", "draft_head")
+        of_log = {name: text for name, text in self.log.settings.items() if name in of_run}
         base = {**model.base.fields, **model.base.derive, **self.chosen, **of_log}
         weights = model.base.released_weights or self.log.settings.get("weights")
         if weights and "weights" not in base:

@@ -1,18 +1,17 @@
 """How many requests an accelerator serves, and how long they may be."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from modelbudget.api.chosen_device import ChosenDevice
 from modelbudget.api.chosen_model import ChosenModel, Settings, fields_of
 from modelbudget.api.class_answers import WITHOUT_FORMULA, run_of
 from modelbudget.api.find import GGUF
 from modelbudget.api.frames import Frames
+from modelbudget.api.gguf import GgufFile
 from modelbudget.api.lines_of_run import IN_LLAMA_CPP, IN_VLLM, line_of_positions
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.constraint import first_mistake
@@ -32,9 +31,6 @@ from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
-
-if TYPE_CHECKING:
-    from modelbudget.api.gguf import GgufFile
 
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
 """In names of the tensors that `--n-cpu-moe` leaves on the host (llama.cpp's common/common.h)."""

@@ -1,7 +1,5 @@
 """The largest batch of a class that only a trace answers, from traces of several batches."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

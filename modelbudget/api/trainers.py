@@ -10,8 +10,6 @@ card's memory, and gives it back only where it sleeps (level 2). Source of that:
 generation/vllm_generation.py.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, Self
 
@@ -91,7 +92,7 @@ class AcceleratorsFile(Strict):
 
 def all_accelerators(path: Path) -> list[Accelerator]:
     """Read all accelerators, the smallest memory first. Raises InputError."""
-    return _by_memory(_read(path))
+    return sorted(_read(path), key=attrgetter("bytes"))
 
 
 def accelerators(path: Path) -> list[Accelerator]:
@@ -108,15 +109,11 @@ def accelerators(path: Path) -> list[Accelerator]:
         mistake = "accelerators: none is in charts; allowed: at least one without in_charts: false"
     if mistake:
         raise InputError([f"{path}: {mistake}"])
-    return _by_memory([devices[i].as_reported() for i in places])
+    return sorted((devices[i].as_reported() for i in places), key=attrgetter("bytes"))
 
 
 def _read(path: Path) -> list[Accelerator]:
     return read_strict(path, AcceleratorsFile, Accelerator).accelerators
-
-
-def _by_memory(devices: list[Accelerator]) -> list[Accelerator]:
-    return sorted(devices, key=lambda device: device.bytes)
 
 
 def _repeated(devices: list[Accelerator], places: Iterable[int], field: str) -> str | None:

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import Field, ValidationError
 
 from modelbudget.architecture.run_config import IMPLEMENTATIONS, RunConfig
-from modelbudget.common.errors import InputError
+from modelbudget.common.errors import InputError, noted
 from modelbudget.common.strict import Strict, read_strict
 from modelbudget.common.validation_messages import describe
 from modelbudget.huggingface.classes import Case, Formula, translations
@@ -119,12 +119,10 @@ def is_same(value: Any, default: Any) -> bool:
 @cache
 def implementations() -> dict[str, Implementation]:
     """Return every implementation by name. Raises InputError with the mistakes of all files."""
-    by_name, mistakes = {}, []
+    by_name, mistakes = dict[str, Implementation](), list[str]()
     for name, path in IMPLEMENTATIONS.items():
-        try:
+        with noted(mistakes):
             by_name[name] = _read(path)
-        except InputError as error:
-            mistakes += error.mistakes
     if mistakes:
         raise InputError(mistakes)
     return by_name
@@ -143,14 +141,6 @@ def _read(path: Path) -> Implementation:
     return implementation
 
 
-class Otherwise(Protocol):
-    """The value of a setting that an implementation leaves open, from those of other fields."""
-
-    names: frozenset[str]
-
-    def __call__(self, values: Mapping[str, Any]) -> Any: ...
-
-
 class Setting:
     """The value of a run setting for a class, read from `implementation` like an expression.
 
@@ -165,7 +155,7 @@ class Setting:
         name: str,
         class_name: str | None,
         config: Mapping[str, Any],
-        otherwise: Otherwise | None = None,
+        otherwise: Any = None,
     ):
         self.name, self.class_name = name, class_name
         self.config, self.otherwise = config, otherwise

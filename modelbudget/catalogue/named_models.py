@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Self, cast
 from pydantic import Field, model_validator
 
 from modelbudget.architecture.base import Architecture, Count, Size
-from modelbudget.common.errors import InputError
+from modelbudget.common.errors import InputError, noted
 from modelbudget.common.expressions import TextOrNumber
 from modelbudget.common.files import mapping_in, read_text, yaml_files
 from modelbudget.common.strict import Strict, as_strict
@@ -133,17 +133,13 @@ class Catalogue:
     def __init__(self, folder: Path):
         self.folder = folder
         self.bases = {name: Base(name, name, family, {}, {}) for name, family in families().items()}
-        mistakes = []
+        mistakes: list[str] = []
         for path in yaml_files(folder):
-            try:
-                bases = _bases(path)
-            except InputError as error:
-                mistakes += error.mistakes
-                continue
-            for base in bases:
-                if base.name in self.bases:
-                    mistakes.append(f"{path}: the name {base.name!r} is already taken")
-                self.bases[base.name] = base
+            with noted(mistakes):
+                for base in _bases(path):
+                    if base.name in self.bases:
+                        mistakes.append(f"{path}: the name {base.name!r} is already taken")
+                    self.bases[base.name] = base
         if mistakes:
             raise InputError(mistakes)
 
@@ -365,12 +361,11 @@ def base_of_class(base: Base, mistakes: list[str]) -> Base:
 def wrong_class(base: Base) -> list[str]:
     """Return a mistake if no config can be written for the `transformers` class of a base."""
     name, family = base.transformers, base.family.name()
-    translation = translations().get(name or "")
-    is_known = translation and translation.in_transformers and translation.family == family
-    if name is None or is_known:
+    known = sorted(
+        n for n, of in translations().items() if of.in_transformers and of.family == family
+    )
+    if name is None or name in known:
         return []
-    of_family = (n for n, translation in translations().items() if translation.family == family)
-    known = sorted(name for name in of_family if translations()[name].in_transformers)
     return [
         f"transformers = {show(name)}: no class that is a {family}{offered(name, known, CLASSES)}"
     ]

@@ -1,5 +1,7 @@
 """The error that users see."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 from modelbudget.common.printable import printable
@@ -25,6 +27,15 @@ class InputError(Exception):
     def __reduce__(self):
         """Let another process copy the lines: by default it would take the letters of the text."""
         return type(self), (self.mistakes,)
+
+
+@contextmanager
+def noted(mistakes: list[str]) -> Iterator[None]:
+    """Add the mistakes of an InputError of the block, and go on."""
+    try:
+        yield
+    except InputError as error:
+        mistakes += error.mistakes
 
 
 def _shortened(line: str) -> str:

@@ -44,10 +44,5 @@ def printable_json(text: str) -> str:
 
     The ends of lines between values stay.
     """
-    return "\n".join(map(_escaped_json, text.split("\n")))
-
-
-def _escaped_json(line: str) -> str:
-    if line.isprintable():
-        return line
-    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in line)
+    hidden = (c for c in {*text} - {"\n"} if not c.isprintable())
+    return text.translate({ord(c): json.dumps(c)[1:-1] for c in hidden})

@@ -82,11 +82,10 @@ def _row(path: Path, ladder: Ladder, printed: Published, counted) -> Row:
     if counted is None:
         return Row(ladder, printed, BY_NAME[name], None, None)
     a, table = counted
-    counts = (_count(ladder, printed, BY_NAME[name], a, table, of) for of in WITNESSES)
+    counts = (
+        _count(ladder, printed, BY_NAME[name], a, table, of) for of in ("predicted", "measured")
+    )
     return Row(ladder, printed, BY_NAME[name], *counts)
-
-
-WITNESSES = ("predicted", "measured")
 
 
 def _count(

@@ -19,8 +19,13 @@ from modelbudget.huggingface.read_config import (
     unknown_keys,
     unrelated_keys,
 )
-from modelbudget.huggingface.rope_rows import rope_rows
-from modelbudget.huggingface.run_settings import Note, misdescribes, not_used, run_settings
+from modelbudget.huggingface.run_settings import (
+    Note,
+    misdescribes,
+    not_used,
+    rope_rows,
+    run_settings,
+)
 from modelbudget.huggingface.value_meanings import NoFormulaError, NoSizeError
 
 OF_MODELOPT = "hf_quant_config.json"

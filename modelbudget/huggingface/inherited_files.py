@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from modelbudget.common.errors import InputError
+from modelbudget.common.errors import InputError, noted
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
@@ -23,15 +23,11 @@ def class_files(folder: Path) -> tuple[Files, list[str]]:
     wholes: Files = {}
     mistakes: list[str] = []
     for path in yaml_files(folder):
-        try:
+        with noted(mistakes):
             files[path.stem] = load_yaml(path)
-        except InputError as error:
-            mistakes += error.mistakes
     for name in files:
-        try:
+        with noted(mistakes):
             wholes[name] = _whole(folder, files, (name,))
-        except InputError as error:
-            mistakes += error.mistakes
     return wholes, list(dict.fromkeys(mistakes))
 
 

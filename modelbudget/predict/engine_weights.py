@@ -1,7 +1,5 @@
 """What a device of an engine loads: its share of a model, weights, tables and adapters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """What an engine serves on a device: each term of its memory, and the requests that are left."""
 
-from __future__ import annotations
-
 import functools
 from bisect import bisect_left
 from collections import Counter
@@ -35,7 +33,7 @@ from modelbudget.predict.engine_weights import (
     totals,
     weight_bytes,
 )
-from modelbudget.predict.sampling import sampling_bytes
+from modelbudget.serving.cache_formats import FLOAT32
 from modelbudget.serving.cache_layouts import cache_terms, pages_of
 from modelbudget.serving.layers_by_cache import LayerCache
 
@@ -44,6 +42,9 @@ ENDLESS = 2**40
 """Upper bound of the search for a length; beyond it, the length is unlimited."""
 STATES_OF_SCANS = "d_state", "d_mamba_state", "d_scan_state"
 TOKENS_OF_CHUNK = 128
+INT64 = 8
+SEGMENTED_ROWS = 128
+"""Rows from which on torch sorts each as a segment; fewer are sorted as one, but a single row."""
 NOT_KNOWN = "not known, requests are at most these"
 
 
@@ -320,6 +321,30 @@ def pass_of(a: Architecture, run: RunConfig) -> Term:
         by_sort = ", sorted by torch" * (run.sampling_kernel == "sort")
         note = f"sampling for {run.sampled_requests:,} requests{by_sort}"
     return Term(name, max(most, of_samples), "bounded", note, max(least, of_samples))
+
+
+def sampling_bytes(a: Any, run: RunConfig) -> int:
+    """Return the bytes of vLLM's sampling, which follows the forward pass when that has ended.
+
+    Of each request the logits of the whole vocabulary in the dtype and in float32
+    (v1/sample/sampler.py), and probabilities and noise next to them, or what torch.sort needs.
+    """
+    of_logits = bytes_of(run.dtype) + FLOAT32
+    more = sort_bytes(run.sampled_requests) if run.sampling_kernel == "sort" else 2 * FLOAT32
+    return (of_logits + more) * run.sampled_requests * a.n_vocab
+
+
+def sort_bytes(n_row: int) -> int:
+    """Return the bytes that torch.sort takes for each float32 number of rows, on a GPU.
+
+    Values and indices, the indices before, and CUB's copies of keys and indices. Of a few rows each
+    index has its row next to it, twice, and keys are sorted apart (torch's
+    native/cuda/SortStable.cu and cuda/cub.cuh).
+    """
+    sorted_numbers, copies = FLOAT32 + INT64, FLOAT32 + INT64
+    if n_row == 1 or n_row >= SEGMENTED_ROWS:
+        return sorted_numbers + INT64 + copies
+    return sorted_numbers + 2 * INT64 + FLOAT32 + copies
 
 
 class _Room:

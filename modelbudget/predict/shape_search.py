@@ -6,25 +6,28 @@ that remain after each bound proves it.
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import polars as pl
 
+from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.counting_conventions import BY_NAME
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.run_config import RunConfig
+from modelbudget.architecture.terms import of_model
 from modelbudget.catalogue.accelerators import all_accelerators, named_or_sized
 from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.errors import InputError
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
+from modelbudget.predict import by_regime, grid_columns
+from modelbudget.predict.formula import formula
 from modelbudget.predict.grid import Grid
 from modelbudget.predict.grid_rows import Chunk
-from modelbudget.predict.named_values import column, value_of, values_in
 from modelbudget.predict.predicted_grids import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, point_at, where
@@ -229,6 +232,35 @@ def _part(grid: Grid, chunk: Chunk, solve: Solve, bounds: Bounds) -> _Part:
     swept = grid.swept(chunk)
     columns = [column(grid, name, chunk) for name in solve.names if name not in swept]
     return _Part(n_left, unknown, pl.DataFrame(swept).with_columns(columns))
+
+
+def value_of(name: str, family: type[Architecture], a: Any, r: Any) -> tuple[Any, Any]:
+    """Return a value in one reading of the fields, and where its formula holds (1, 0, a column).
+
+    Peaks are the largest phase; FLOPs under a convention are those of a token of the run's length.
+    """
+    if name in get_args(Quantity):
+        terms, holds = formula(family, name, a, r)
+        return of_model(name, terms) if terms else 0, holds
+    for schema, record in ((family, a), (RunConfig, r)):
+        if name in schema.model_fields:
+            return getattr(record, name), 1
+    return 0, 0
+
+
+def values_in(grid: Grid, namespace: Any, fields: dict, names: Sequence[str]) -> dict[str, tuple]:
+    """Return the value of each name and where it holds, in one reading of a grid's fields."""
+    family = grid.base.family
+    a, r = (namespace(schema, fields) for schema in (family, RunConfig))
+    return {name: value_of(name, family, a, r) for name in names}
+
+
+def column(grid: Grid, name: str, chunk: Chunk) -> pl.Series:
+    """Return the values of a name in the rows of a chunk, null without a formula and a program."""
+    fields = grid.values(chunk)
+    value_and_holds = values_in(grid, grid_columns.namespace, fields, [name])[name]
+    (known,) = grid_columns.columns(grid, chunk, fields, [value_and_holds])
+    return by_regime.filled(grid.base.family, name, fields, known).alias(name)
 
 
 def best_of(table: pl.DataFrame, best: Mapping[str, str]) -> pl.DataFrame:

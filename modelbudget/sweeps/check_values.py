@@ -26,10 +26,7 @@ def check_names_and_values(sweep: Sweep, bases: dict[str, Base], mistakes: Mista
 
     If a base is unknown, fields of all families are allowed.
     """
-    schemas = [
-        *{base.family.name(): base.family for base in bases.values()}.values(),
-        RunConfig,
-    ]
+    schemas = [*dict.fromkeys(base.family for base in bases.values()), RunConfig]
     named = {sweep.base, *sweep.axes().get("base", ()), *(p.get("base") for p in sweep.points)}
     certain = bases and named - {None} <= bases.keys()
     allowed = schemas if certain else [*families().values(), RunConfig]

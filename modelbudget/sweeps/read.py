@@ -1,7 +1,6 @@
 """A sweep file, read and checked as far as possible without its points."""
 
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,19 +29,6 @@ ABOUT = {
 """Quantities of each topic of a note."""
 
 
-def notes(sweep: Sweep, bases: Iterable[Base]) -> list[str]:
-    """Return a line for each note that concerns a quantity or a run of the sweep."""
-    measured = set(sweep.measure.quantities)
-    in_points = {name for point in sweep.points for name in point}
-    chosen = {*sweep.fixed, *sweep.axes(), *sweep.derive, *in_points}
-    return [
-        f"{base.name}: {note.text}"
-        for base in bases
-        for note in base.notes
-        if ABOUT[note.about] & measured and note.settles not in chosen
-    ]
-
-
 MAX_ROUNDS = 3
 """How often mistakes are removed from a sweep to find further ones."""
 COSMETIC = {"title", "question", "headline", "order", "fit", "fit_measured_on", "layouts"}
@@ -65,8 +51,16 @@ class CheckedSweep(NamedTuple):
 
     @property
     def notes(self) -> list[str]:
-        """A line for each thing that a reader must know about these files."""
-        return notes(self.sweep, self.bases.values())
+        """A line for each note on these files that concerns a quantity or a run of the sweep."""
+        sweep, measured = self.sweep, set(self.sweep.measure.quantities)
+        in_points = {name for point in sweep.points for name in point}
+        chosen = {*sweep.fixed, *sweep.axes(), *sweep.derive, *in_points}
+        return [
+            f"{base.name}: {note.text}"
+            for base in self.bases.values()
+            for note in base.notes
+            if ABOUT[note.about] & measured and note.settles not in chosen
+        ]
 
 
 def read(path: Path, catalogue: Catalogue) -> CheckedSweep:

@@ -1,16 +1,11 @@
 """Content of a sweep file with ranges written out: results/SWEEP/sweep.json."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING
 
 from modelbudget.common.errors import InputError
+from modelbudget.sweeps.expand import Expanded
 from modelbudget.sweeps.sweep_file import Sweep
-
-if TYPE_CHECKING:
-    from modelbudget.sweeps.expand import Expanded
 
 
 def summary(expanded: Expanded) -> dict:

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from modelbudget.catalogue.accelerators import Accelerator, accelerators, named
 from modelbudget.catalogue.check_huggingface_files import check_huggingface_files
 from modelbudget.catalogue.named_models import Catalogue, wrong_class
-from modelbudget.common.errors import InputError
+from modelbudget.common.errors import InputError, noted
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import ACCELERATORS, MODELS, SWEEPS
 from modelbudget.common.suggestions import did_you_mean, offered
@@ -52,11 +51,11 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     catalogue = Catalogue(MODELS)
     check_models(catalogue)
     devices: list[Accelerator] = []
-    with _noting(mistakes):
+    with noted(mistakes):
         devices = accelerators(ACCELERATORS)
     sweeps = []
     for path in [files[name] for name in files if name in names]:
-        with _noting(mistakes):
+        with noted(mistakes):
             checked = read(path, catalogue)
             if checked.sweep.default or wanted is not None:
                 sweeps.append(plan(checked, devices))
@@ -71,15 +70,6 @@ def chosen_sweeps(wanted: Any, here: bool = True) -> list:
     return sweeps
 
 
-@contextmanager
-def _noting(mistakes: list[str]) -> Iterator[None]:
-    """Add the mistakes of an InputError of the block, and go on."""
-    try:
-        yield
-    except InputError as error:
-        mistakes += error.mistakes
-
-
 def on_request() -> list[tuple[str, str]]:
     """Return name and title of the sweeps with `default: false`."""
     contents = {name: load_yaml(path) for name, path in sweep_files().items()}
@@ -90,12 +80,12 @@ def on_request() -> list[tuple[str, str]]:
     ]
 
 
-def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
+def sweep_files() -> dict[str, Path]:
     """Return every sweep file by name. Raises InputError for names that cannot be folders."""
     files: dict[str, Path] = {}
     mistakes = []
     reserved = reserved_names()
-    for path in yaml_files(folder):
+    for path in yaml_files(SWEEPS):
         name = path.stem
         if not (name.isascii() and name.replace("-", "").replace("_", "").isalnum()):
             mistakes.append(
@@ -115,7 +105,7 @@ def sweep_files(folder: Path = SWEEPS) -> dict[str, Path]:
             files[name] = path
     mistakes += _names_of_parts(files)
     if not files and not mistakes:
-        mistakes.append(f"{folder}: contains no sweep; add a YAML file")
+        mistakes.append(f"{SWEEPS}: contains no sweep; add a YAML file")
     if mistakes:
         raise InputError(mistakes)
     return files
@@ -174,24 +164,18 @@ def plan(checked: CheckedSweep, devices: Sequence[Accelerator]):
         except ValueError:
             unknown = f"fit_measured_on[{i}] = {show(name)}: unknown accelerator"
             checked.mistakes.add(f"{unknown}{offered(name, names, '')}")
-    planned = _planned(checked)
+    if checked.sweep.predicts_alone:
+        from modelbudget.predict.predicted_grids import predicted as planned
+    elif checked.sweep.solve:
+        from modelbudget.predict.shape_search import planned
+    else:
+        planned = expanded
+    sweep = planned(checked)
     if checked.sweep.layouts:
         from modelbudget.predict import layout_search
 
         layout_search.check(checked)
-    return planned
-
-
-def _planned(checked: CheckedSweep):
-    if checked.sweep.predicts_alone:
-        from modelbudget.predict.predicted_grids import predicted
-
-        return predicted(checked)
-    if checked.sweep.solve:
-        from modelbudget.predict.shape_search import planned
-
-        return planned(checked)
-    return expanded(checked)
+    return sweep
 
 
 def check_models(catalogue: Catalogue) -> None:

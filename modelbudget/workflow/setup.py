@@ -136,16 +136,16 @@ def _refuse(error: InputError) -> None:
     sys.exit(f"Nothing was started. {counted(len(error.mistakes), 'mistake')}:\n{error}")
 
 
-def set_aside(sweeps: Collection[str], results: Path = RESULTS) -> Iterator[str]:
+def set_aside(sweeps: Collection[str]) -> Iterator[str]:
     """Move the results of each sweep without a file to `results/.orphans`, and say so.
 
     Nothing reads that folder. Measurements stay in their cache, so that a renamed sweep is not
     measured again.
     """
-    for summary in sorted(results.glob("*/sweep.json")):
+    for summary in sorted(RESULTS.glob("*/sweep.json")):
         folder = summary.parent
         if folder.name not in sweeps:
-            aside = results / ORPHANS / folder.name
+            aside = RESULTS / ORPHANS / folder.name
             shutil.rmtree(aside, ignore_errors=True)
             aside.parent.mkdir(exist_ok=True)
             folder.rename(aside)

@@ -20,8 +20,13 @@ from modelbudget.catalogue.named_models import all_models
 from modelbudget.common.errors import InputError
 from modelbudget.predict.engine_weights import rank_of
 from modelbudget.predict.prediction_or_reason import predicted
-from modelbudget.predict.sampling import sort_bytes
-from modelbudget.predict.serve import NOT_KNOWN, caches_on_device, forward_bytes, pass_of
+from modelbudget.predict.serve import (
+    NOT_KNOWN,
+    caches_on_device,
+    forward_bytes,
+    pass_of,
+    sort_bytes,
+)
 from modelbudget.serving.cache_layouts import cache_terms
 
 LLAMA_70B = {"weights": "fp8-channel", "length": 8192, "sampled_requests": 1}

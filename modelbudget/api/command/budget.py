@@ -1,7 +1,5 @@
 """The answer of `modelbudget MODEL`: its budget and, with --fit, whether that fits a device."""
 
-from __future__ import annotations
-
 from itertools import chain
 from typing import Any, NamedTuple
 
