@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, NamedTuple
 
-from modelbudget.api.breakdown import Breakdown
 from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames
 from modelbudget.api.predictions import predictions
@@ -126,7 +125,10 @@ def compare_checkpoint(model: ChosenModel, path: Path) -> Checkpoint:
     known = {part.name for part in predicted.components}
     stored = _by_part(parameters, known, model.architecture)
     left_out = len(weights.tensors) - sum(map(len, stored.values()))
-    loading, parts = _loading(model, parameters), _parts(predicted, stored)
+    expected: Counter[str] = Counter()
+    for part in predicted.components:
+        expected[part.name if part.name in stored else group_of(part.name)] += part.value
+    loading, parts = _loading(model, parameters), parts_of(expected, stored)
     if loading and not loading.refusal and not loading.mismatches:
         parts = _joined(parts)
     return Checkpoint(model.label, path, parts, dtypes, left_out, loading=loading)
@@ -163,17 +165,13 @@ def _by_part(tensors: Iterable[Tensor], known: set[str], a: Architecture) -> Of:
     return by_part
 
 
-def _parts(predicted: Breakdown, stored: Of) -> tuple[Part, ...]:
-    """Return the parts of both sides, those of the formula first."""
-    expected: Counter[str] = Counter()
-    for part in predicted.components:
-        expected[part.name if part.name in stored else group_of(part.name)] += part.value
-    counted = {name: sum(part.elements for part in of) for name, of in stored.items()}
+def parts_of(expected: Counter[str], stored: Of) -> tuple[Part, ...]:
+    """Return the parameters of the parts of both sides, those of the formula first."""
     return tuple(
-        Part(name, predicted.quantity, expected[name], counted.get(name, 0),
-             describe(stored.get(name, ())))
-        for name in [*expected, *(name for name in counted if name not in expected)]
-    )  # fmt: skip
+        Part(name, "parameters", expected[name], sum(part.elements for part in of), describe(of))
+        for name in dict.fromkeys((*expected, *stored))
+        for of in [stored.get(name, [])]
+    )
 
 
 def _joined(parts: tuple[Part, ...]) -> tuple[Part, ...]:

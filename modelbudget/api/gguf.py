@@ -6,7 +6,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from modelbudget.api.checkpoint_tensors import Checkpoint, Part, describe
+from modelbudget.api.checkpoint_tensors import Checkpoint, parts_of
 from modelbudget.api.chosen_model import ChosenModel
 from modelbudget.api.frames import Frames
 from modelbudget.common.errors import InputError
@@ -101,7 +101,7 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
     predicted: Counter[str] = Counter()
     for component, shape in named.values():
         predicted[component] += prod(shape)
-    stored: dict[str, list[Tensor]] = {name: [] for name in predicted}
+    stored: dict[str, list[Tensor]] = {}
     left_out = 0
     for tensor in header.tensors:
         is_table = tensor.name.removesuffix(".weight").rpartition(".")[2] in gguf_formats().tables
@@ -110,11 +110,8 @@ def compare_gguf(model: ChosenModel, path: Path) -> Checkpoint:
             continue
         name = named[tensor.name].component if tensor.name in named else tensor.name
         stored.setdefault(name, []).append(tensor)
-    parts = tuple(
-        Part(name, "parameters", predicted[name], sum(tensor.elements for tensor in of_part),
-             describe(of_part))
-        for name, of_part in stored.items()
-    )  # fmt: skip
     types = dict(Counter(tensor.dtype for tensor in header.tensors))
     n_bytes = sum(tensor.n_bytes for tensor in header.tensors)
-    return Checkpoint(model.label, path, parts, types, left_out, n_bytes=n_bytes)
+    return Checkpoint(
+        model.label, path, parts_of(predicted, stored), types, left_out, n_bytes=n_bytes
+    )

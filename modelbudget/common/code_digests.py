@@ -45,18 +45,14 @@ _OTHER_NAMES = {
 """Distributions whose name differs from that of the package that they install."""
 
 
+@cache
 def code(script: str) -> dict[str, str | None]:
     """Return what `scripts/{script}.py` depends on.
 
     A digest of all library code and data that it can load, and the versions of the packages that
     this code imports.
     """
-    return _made_of(HOME / "scripts" / f"{script}.py")
-
-
-@cache
-def _made_of(start: Path) -> dict[str, str | None]:
-    files = reached([start])
+    files = reached([HOME / "scripts" / f"{script}.py"])
     return {"code": digest(files), **versions(*_packages(files))}
 
 

@@ -1,6 +1,6 @@
 """Predictions of many models by programs: one run with symbols for all rows of a regime."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain
 from threading import RLock
@@ -130,39 +130,32 @@ def _regimes(family: type[Architecture], use: Use, constant: tuple) -> list[Regi
     return []
 
 
+def _changed(fields: Mapping[str, Any], change: Callable[[pl.Series], Any]) -> dict[str, Any]:
+    """Return fields, with something else in the place of each column."""
+    return {n: change(v.values) if isinstance(v, Column) else v for n, v in fields.items()}
+
+
 def _at(fields: Mapping[str, Any], numbers: np.ndarray) -> dict[str, Any]:
     """Return fields in some rows."""
-    return {
-        name: Column(value.values.gather(numbers)) if isinstance(value, Column) else value
-        for name, value in fields.items()
-    }
+    return _changed(fields, lambda values: Column(values.gather(numbers)))
 
 
 def _model(family: type[Architecture], fields: Mapping[str, Any], row: int):
-    return model_of(
-        family, {n: v.values[row] if isinstance(v, Column) else v for n, v in fields.items()}
-    )
+    return model_of(family, _changed(fields, lambda values: values[row]))
 
 
 def _holds(regime: Regime, fields: Mapping[str, Any], height: int) -> np.ndarray:
     """Return in which rows a regime holds: in none if a number may exceed 64 bits."""
-    holds = regime.holds(fields) if intervals.fits(regime.holds(_bounds(fields))) else 0
+    holds = regime.holds(fields) if intervals.fits(regime.holds(_changed(fields, _interval))) else 0
     return polars_columns.series(holds, height).to_numpy() == 1
 
 
 def _fits(regime: Regime, quantity: str, fields: Mapping[str, Any]) -> bool:
     """Return whether a quantity surely fits 64 bits in all rows, with all that it is made of."""
-    values = regime.read(_bounds(fields))
+    values = regime.read(_changed(fields, _interval))
     return all(
         intervals.fits(values.of(size)) for size in regime.quantities.get(quantity, {}).values()
     )
-
-
-def _bounds(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: _interval(value.values) if isinstance(value, Column) else value
-        for name, value in fields.items()
-    }
 
 
 def _interval(values: pl.Series) -> Interval:

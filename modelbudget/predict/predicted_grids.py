@@ -34,10 +34,10 @@ class Predicted(NamedTuple):
     path: Path
     name: str
     sweep: Sweep
-    grids: list[Grid]
-    combinations: int
     files: list[Path]
     notes: list[str]
+    grids: list[Grid]
+    combinations: int
 
 
 def predicted(checked: CheckedSweep) -> Predicted:
@@ -68,15 +68,7 @@ def with_grids(checked: CheckedSweep) -> Predicted:
     if not grids and not mistakes.points:
         mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
     mistakes.raise_if_any()
-    return Predicted(
-        checked.path,
-        checked.path.stem,
-        checked.sweep,
-        grids,
-        combinations,
-        checked.files,
-        checked.notes,
-    )
+    return Predicted(*checked.about, grids, combinations)
 
 
 def _grids(checked: CheckedSweep, mistakes: Mistakes) -> Iterator[Grid]:

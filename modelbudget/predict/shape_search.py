@@ -31,7 +31,6 @@ from modelbudget.predict.grid_rows import Chunk
 from modelbudget.predict.predicted_grids import CHUNKS, Predicted, with_grids, without_program
 from modelbudget.sweeps.derive import FIELDS_OF_RUN, resolved
 from modelbudget.sweeps.expand import Expanded, point_at, where
-from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import Quantity
 from modelbudget.sweeps.read import CheckedSweep
 from modelbudget.sweeps.sweep_file import Bound, Solve, Sweep, Value
@@ -73,7 +72,7 @@ class _Part(NamedTuple):
 def planned(checked: CheckedSweep) -> Expanded:
     """Return a sweep with `solve` before its points are known. Raises InputError with mistakes."""
     checked_grids(checked)
-    return _expanded(checked, [])
+    return Expanded(*checked.about, [], 0)
 
 
 def checked_grids(checked: CheckedSweep) -> Predicted:
@@ -302,12 +301,7 @@ def of_points(checked: CheckedSweep, frontier: pl.DataFrame) -> Expanded:
         point_at(number, settings, checked.sweep, checked.bases)
         for number, settings in enumerate(chosen, start=1)
     ]
-    return _expanded(checked, [point for point in points if point is not None])
-
-
-def _expanded(checked: CheckedSweep, points: list[Point]) -> Expanded:
-    path = checked.path
-    return Expanded(path, path.stem, checked.sweep, points, 0, checked.files, checked.notes)
+    return Expanded(*checked.about, [point for point in points if point is not None], 0)
 
 
 def _nothing(search: Predicted, bounds: Bounds, n_left: Counter[str]) -> str:

@@ -39,10 +39,10 @@ class Expanded(NamedTuple):
     path: Path
     name: str
     sweep: Sweep
-    points: list[Point]
-    dropped: int
     files: list[Path]
     notes: list[str]
+    points: list[Point]
+    dropped: int
 
 
 def expand(path: Path, catalogue: Catalogue) -> Expanded:
@@ -52,7 +52,7 @@ def expand(path: Path, catalogue: Catalogue) -> Expanded:
 
 def expanded(checked: CheckedSweep) -> Expanded:
     """Return every point. Raises InputError with all mistakes."""
-    path, sweep, _, catalogue, mistakes = checked
+    _, sweep, _, catalogue, mistakes = checked
     axes, listed = sweep.axes(), listed_points(sweep, catalogue)
     n_points = math.prod(len(values) for values in axes.values()) * bool(axes) + len(listed)
     if n_points > MAX_POINTS:
@@ -73,7 +73,7 @@ def expanded(checked: CheckedSweep) -> Expanded:
         hint = did_you_mean(sweep.headline, [point.label for point in points])
         mistakes.add(f"headline = {show(sweep.headline)}: no point has this label{hint}")
     mistakes.raise_if_any()
-    return Expanded(path, path.stem, sweep, points, dropped, checked.files, checked.notes)
+    return Expanded(*checked.about, points, dropped)
 
 
 def _points(

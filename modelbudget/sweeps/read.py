@@ -45,6 +45,11 @@ class CheckedSweep(NamedTuple):
     mistakes: Mistakes
 
     @property
+    def about(self) -> tuple[Path, str, Sweep, list[Path], list[str]]:
+        """What it is called, what it says, its files, and notes on them."""
+        return self.path, self.path.stem, self.sweep, self.files, self.notes
+
+    @property
     def files(self) -> list[Path]:
         """The config.json files used as bases."""
         return [self.path.parent / name for name in self.bases if is_file(name)]

@@ -151,7 +151,7 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
     """Files of all folders of the library, templates among them."""
 
     def digests() -> dict[str, str]:
-        code_digests._made_of.cache_clear()
+        code_digests.code.cache_clear()
         return {script: code_digests.code(script)["code"] for script in SCRIPTS}
 
     before, content = digests(), code_digests._content
@@ -162,7 +162,7 @@ def test_a_changed_file_concerns_the_scripts_that_reach_it(monkeypatch):
         after = digests()
         concerned = {script for script in SCRIPTS if before[script] != after[script]}
         assert concerned == {script for script in SCRIPTS if changed in reached[script]}, changed
-    code_digests._made_of.cache_clear()
+    code_digests.code.cache_clear()
     assert "modelbudget/architecture/arithmetic.py" in {
         str(path.relative_to(ROOT)) for path in reached["compare"]
     }
