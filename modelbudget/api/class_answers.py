@@ -61,15 +61,6 @@ class OfClass(NamedTuple):
         return known_difference(self.class_name, self.architecture)
 
 
-class Answer(NamedTuple):
-    """Quantities of a class, reasons of those without a value, and lines for the reader."""
-
-    run: RunConfig
-    breakdowns: dict[str, Breakdown]
-    missing: dict[str, str]
-    notes: tuple[str, ...]
-
-
 def line_of_refused(model: ChosenModel, why: object) -> str:
     """Say that an answer is about our own modules, although the model has a class, and why."""
     return f"about modelbudget's own modules, not {class_of(model)}: {why}"
@@ -163,9 +154,10 @@ def line_of_ours(
 
 def answer(
     model: ChosenModel, quantities: Sequence[str], chosen: Mapping[str, Any]
-) -> Answer | str | None:
+) -> tuple[RunConfig, dict[str, Breakdown], dict[str, str], tuple[str, ...]] | str | None:
     """Return what the class of a model has; None where neither a setting nor a file names it.
 
+    That are its run, quantities, reasons of those without a value, and lines for the reader.
     Of a class that only a file names there may be a line alone, that the answer is ours. Raises
     InputError if a setting names the class and there is no answer.
     """
@@ -220,7 +212,7 @@ def answer(
         *lines_of_optimizer(run, ordered),
     )
     reasons = undefined | missing
-    return Answer(run, ordered, {q: reasons[q] for q in quantities if q in reasons}, notes)
+    return run, ordered, {q: reasons[q] for q in quantities if q in reasons}, notes
 
 
 def _not_traceable(of_class: OfClass) -> str | None:

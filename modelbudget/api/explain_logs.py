@@ -13,10 +13,10 @@ from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_values import bytes_of
 from modelbudget.files.log_lines import Number, read_log
-from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     allocator_bytes,
     bytes_besides,
+    draft_head_bytes,
     kernel_padding_bytes,
     rotary_bytes,
     scalar_bytes,

@@ -254,6 +254,7 @@ def of_series(folder: Path, name: str) -> list[str]:
 
 
 def _bases(path: Path) -> list[Base]:
+    """Return the whole series, if its models have one family and it has a name, and its models."""
     series = _series(path, read_text(path))
     if series.family is not None and series.family not in families():
         raise InputError(
@@ -262,24 +263,19 @@ def _bases(path: Path) -> list[Base]:
                 f"{offered(series.family, families(), FAMILIES)}"
             ]
         )
-    shared = _shared(path, series)
-    named = (_named(path, series, name, model) for name, model in series.models.items())
-    return [*shared, *named]
+    named = [_named(path, series, name, model) for name, model in series.models.items()]
+    if series.family is None or path.parent.name == RELEASED:
+        return named
+    family, name = families()[series.family], series.transformers
+    fields, rules = series.fields, series.derive
+    whole = Base(path.stem, series.title, family, fields, rules, transformers=name, path=path)
+    return [whole, *named]
 
 
 @cache  # a name is looked for in all files, up to five times; parsing them takes longest
 def _series(path: Path, text: str) -> Series:
     """Return the series in the text of a file. Raises InputError with every mistake."""
     return as_strict(mapping_in(text, path), path, Series, Model, rest=KEYS)
-
-
-def _shared(path: Path, series: Series) -> list[Base]:
-    """Return the base of a whole series, if its models have one family and it has a name."""
-    if series.family is None or path.parent.name == RELEASED:
-        return []
-    family, name = families()[series.family], series.transformers
-    fields, rules = series.fields, series.derive
-    return [Base(path.stem, series.title, family, fields, rules, transformers=name, path=path)]
 
 
 def _named(path: Path, series: Series, name: str, model: Model) -> Base:

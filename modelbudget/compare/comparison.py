@@ -76,6 +76,7 @@ def compare(
         difference=difference,
         agrees=(difference.abs() <= _allowed()) & (~missing_on_one_side | owned_elsewhere),
     )
+    share = pl.col("difference") / pl.col("predicted")
     # A model with points in two shards may have failed in both or in only one.
     failed = pl.DataFrame(failures, OF_FAILURE, orient="row").unique(of, keep="first")
     failed = failed.join(measured, on=of, how="anti")
@@ -89,7 +90,7 @@ def compare(
         .with_columns(
             pl.when(_has_both_sides()).then("difference"), pl.when(is_compared()).then("agrees")
         )
-        .with_columns(percent=_percent())
+        .with_columns(percent=pl.when(pl.col("predicted") > 0).then(100 * share))
         .join(method, on=MODEL, how="left")
     )
     table = (
@@ -110,11 +111,6 @@ def _allowed() -> pl.Expr:
     """Return the largest difference that agrees."""
     share = pl.col("quantity").replace_strict(TOLERANCE, default=0.0, return_dtype=pl.Float64)
     return share * pl.col("predicted").fill_null(0)
-
-
-def _percent() -> pl.Expr:
-    share = pl.col("difference") / pl.col("predicted")
-    return pl.when(pl.col("predicted") > 0).then(100 * share)
 
 
 def is_near() -> pl.Expr:

@@ -54,15 +54,14 @@ def rows(readings: Readings, catalogue: Catalogue) -> list[Row]:
 
 
 def _row(source: Source, reading: Reading, catalogue: Catalogue) -> Row:
-    label = reading.base
+    label, predicted, refused = reading.base, None, ""
     try:
         base = catalogue[reading.base]
         label = base.label
         predicted = _predicted(base, source.settings | reading.settings) / GIB
     except ValueError as error:
         refused = "; ".join(str(error).splitlines())
-        return Row(source, label, reading, None, refused)
-    return Row(source, label, reading, predicted, "")
+    return Row(source, label, reading, predicted, refused)
 
 
 def _predicted(base: Base, settings: dict[str, Any]) -> float:

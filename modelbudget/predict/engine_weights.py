@@ -47,6 +47,9 @@ SCALARS_OF_ATTENTION, BLOCK = 7, 512
 """Scales and ranges of queries, keys, values and probabilities of a layer (vLLM's
 attention/layer.py), and the bytes of torch's block for each.
 """
+DRAFTED_VOCABULARY = 32_000
+"""Tokens that published heads draft, each with its number in the model's vocabulary."""
+LAYERS_READ, NORMS, INDEX = 3, 4, 8
 SHARES = ("tensor_parallel", "data_parallel", "expert_parallel", "context_parallel")
 """Settings of an engine's devices, which are other ones than those of a training step."""
 ON_ONE_DEVICE: dict[str, Any] = dict.fromkeys(SHARES, 1)
@@ -365,3 +368,29 @@ def bytes_besides(a: Architecture, run: RunConfig) -> dict[str, int]:
             held["scales in float32"] += of_scale * rows
             held["copies of kv_up"] += size * rows * matrix.d_in * (matrix.name == KV_UP)
     return +held
+
+
+def draft_head_bytes(a: Any, run: RunConfig) -> int:
+    """Return the bytes of a head of EAGLE 3 with a layer as large as the model's; 0 without one.
+
+    Li et al. 2025, "EAGLE-3", §3; vLLM's models/llama_eagle3.py. States of three layers are
+    projected to one, whole on each device, which a layer of a Llama reads next to the embedding of
+    a token. Norms and a head of its own follow; the embedding is the model's. Raises ValueError
+    where heads have other sizes.
+    """
+    if run.draft_head == "none":
+        return 0
+    fields = vars(a)
+    is_plain = fields.get("mixers") in PLAIN and fields.get("mlps") == "mlp"
+    if not is_plain or a.n_head * a.d_head != a.d_model:
+        raise ValueError(
+            f"draft_head = {run.draft_head}: known of dense decoders with n_head · d_head = "
+            "d_model alone, whose sizes its layer has; allowed: `draft` with the name of a model"
+        )
+    rank: Any = rank_of(a, run)
+    d = a.d_model
+    heads, kv_heads = rank.n_head * a.d_head, rank.n_kv_head * a.d_head
+    layer = 2 * d * (heads + 2 * kv_heads) + heads * d + 3 * d * rank.d_ff
+    head = ceil_div(DRAFTED_VOCABULARY, run.tensor_parallel) * d
+    numbers = LAYERS_READ * d * d + layer + NORMS * d + head
+    return bytes_of(run.dtype) * numbers + INDEX * DRAFTED_VOCABULARY

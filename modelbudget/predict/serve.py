@@ -17,7 +17,6 @@ from modelbudget.architecture.run_values import bytes_of, target_tokens
 from modelbudget.components.multi_token_prediction import own_layers
 from modelbudget.predict.cache_bytes import layer_caches
 from modelbudget.predict.compute_buffer import compute_buffer_bytes
-from modelbudget.predict.draft_heads import draft_head_bytes
 from modelbudget.predict.engine_weights import (
     ALONE,
     ON_ONE_DEVICE,
@@ -25,6 +24,7 @@ from modelbudget.predict.engine_weights import (
     allocator_bytes,
     bytes_besides,
     dequantised_experts,
+    draft_head_bytes,
     head_norm_bytes,
     kernel_padding_bytes,
     largest_matrix,

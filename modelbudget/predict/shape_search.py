@@ -84,8 +84,10 @@ def checked_grids(checked: CheckedSweep) -> Predicted:
             if name not in known:
                 mistakes.add(f"solve.{key}.{name}: {_unknown(name, known)}")
     for name, bound in solve.within.items():
-        if reason := _wrong_device(name, bound):
-            mistakes.add(f"solve.within.{name} = {show(bound)}: {reason}")
+        try:
+            _ends(name, bound)
+        except ValueError as error:
+            mistakes.add(f"solve.within.{name} = {show(bound)}: {error}")
     mistakes.raise_if_any()
     predicted = with_grids(checked)
     for line in _out_of_reach(predicted.grids, solve):
@@ -120,26 +122,17 @@ def _unknown(name: str, known: list[str]) -> str:
     return f"unknown name{offered(name, known, 'docs/fields.md and docs/conventions.md')}"
 
 
-def _wrong_device(name: str, bound: Bound) -> str | None:
+def _ends(name: str, bound: Bound) -> tuple[int, int]:
+    """Return the ends of a bound; an accelerator's memory is the most. Raises ValueError."""
     if isinstance(bound, list):
-        return None
+        return bound[0], bound[1]
     if not name.endswith("_bytes"):
-        return "an accelerator bounds bytes; allowed: [least, most]"
-    try:
-        named_or_sized(bound, all_accelerators(ACCELERATORS))
-    except ValueError as error:
-        return str(error)
-    return None
+        raise ValueError("an accelerator bounds bytes; allowed: [least, most]")
+    return 0, named_or_sized(bound, all_accelerators(ACCELERATORS)).bytes
 
 
 def bounds_of(solve: Solve) -> Bounds:
-    """Return the ends of each bound; an accelerator's memory is the most."""
-    return {
-        name: (bound[0], bound[1])
-        if isinstance(bound, list)
-        else (0, named_or_sized(bound, all_accelerators(ACCELERATORS)).bytes)
-        for name, bound in solve.within.items()
-    }
+    return {name: _ends(name, bound) for name, bound in solve.within.items()}
 
 
 def _out_of_reach(grids: list[Grid], solve: Solve) -> Iterator[str]:

@@ -71,17 +71,13 @@ def state_bytes(family: str, mixers: Set[str], sizes: Mapping[str, Any], run: Ru
     if name not in file.states:
         raise ValueError(UNKNOWN.format(*of_engine, name))
     if not in_llama and name not in file.not_drafted_in_vllm:
-        sizes = _with_drafts(sizes, run.drafted_tokens)
+        of_convolutions = {n: size for n, size in sizes.items() if n.endswith("_convolution")}
+        kept = {n: size + run.drafted_tokens for n, size in of_convolutions.items()}
+        sizes = {**sizes, **kept}  # convolutions keep drafted tokens, too
     of_convolution, of_recurrence = state_numbers(name, sizes)
     size = FLOAT32 if in_llama else bytes_of(run.dtype)
     is_float32 = name in file.float32_in_vllm or run.cached_state_dtype == "float32"
     return size * of_convolution + (FLOAT32 if is_float32 else size) * of_recurrence
-
-
-def _with_drafts(sizes: Mapping[str, Any], n: int) -> dict[str, Any]:
-    """Return the sizes of convolutions that keep drafted tokens, too."""
-    longer = {name: size + n for name, size in sizes.items() if name.endswith("_convolution")}
-    return {**sizes, **longer}
 
 
 def vector_bytes(name: str, dtype: str, width: int, is_rotary: bool = False) -> int:

@@ -20,6 +20,7 @@ from modelbudget.huggingface.keys_of_class import changed, stretch, without_code
 from modelbudget.huggingface.read_config import fields_of, unknown_keys
 from modelbudget.huggingface.write_config import config_of
 from modelbudget.sweeps.derive import named_architecture
+from modelbudget.sweeps.point import Point
 
 if TYPE_CHECKING:
     import polars as pl
@@ -58,21 +59,18 @@ class ClassOfPoint(NamedTuple):
 def classes_of(points: pl.DataFrame) -> list[ClassOfPoint]:
     from modelbudget.sweeps.points_table import rows  # imports Polars, which a prediction does not
 
-    return [
-        _of_point(row.point, row.transformers, row.run, row.architecture, row.config)
-        for row in rows(points.drop_nulls("transformers"))
-        if row.transformers
-    ]
+    of_points = rows(points.drop_nulls("transformers"))
+    return [_of_point(of, of.transformers) for of in of_points if of.transformers]
 
 
-def _of_point(
-    point: str, class_name: str, run: RunConfig, a: Architecture, file: str | None
-) -> ClassOfPoint:
-    built_from = FILE if file else FIELDS
+def _of_point(of: Point, class_name: str) -> ClassOfPoint:
+    config, refusal = None, None
     try:
-        return ClassOfPoint(point, class_name, run, built_from, class_config(class_name, a, file))
+        config = class_config(class_name, of.architecture, of.config)
     except ValueError as error:
-        return ClassOfPoint(point, class_name, run, built_from, None, str(error))
+        refusal = str(error)
+    built_from = FILE if of.config else FIELDS
+    return ClassOfPoint(of.point, class_name, of.run, built_from, config, refusal)
 
 
 def class_config(class_name: str, a: Architecture, file: str | None = None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The sweeps of a run: their files, read and checked."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,13 @@ def sweep_files() -> dict[str, Path]:
             mistakes.append(f"{path}: {known[name.lower()]} has the same name; rename one")
         else:
             files[name] = path
-    mistakes += _names_of_parts(files)
+    mistakes += [
+        f"{path}: the report uses this name for a part of {files[sweep]}; allowed: any name but "
+        f"{sweep}-{part}"
+        for name, path in files.items()
+        for sweep, _, part in [name.rpartition("-")]
+        if sweep in files and part in PARTS_OF_SWEEP
+    ]
     if not files and not mistakes:
         mistakes.append(f"{SWEEPS}: contains no sweep; add a YAML file")
     if mistakes:
@@ -116,17 +122,6 @@ def reserved_names() -> set[str]:
     pages = (path.read_text(encoding="utf-8") for path in REPORT.rglob("*.html.j2"))
     ids = {name for page in pages for name in re.findall(r'(?:id=|folded\()"([\w-]+)"', page)}
     return FOLDERS | ids | {"all"}
-
-
-def _names_of_parts(files: dict[str, Path]) -> Iterator[str]:
-    """Yield a mistake for each sweep named like a part of another one on the page."""
-    for name, path in files.items():
-        sweep, _, part = name.rpartition("-")
-        if sweep in files and part in PARTS_OF_SWEEP:
-            yield (
-                f"{path}: the report uses this name for a part of {files[sweep]}; allowed: any "
-                f"name but {sweep}-{part}"
-            )
 
 
 def _names(wanted: Any, files: Iterable[str]) -> list[str]:
