@@ -22,9 +22,7 @@ class LogContext:
         self.model: Model | None = model_of(model, log.settings.get("model"), chosen)
         self.asked: list[str] = []
         self.asks_dtype = False
-        self.pair: tuple[Architecture, RunConfig] | None = None
-        if self.model:
-            self.pair = self._with_run(self.model)
+        self.pair = self._with_run(self.model) if self.model else None
 
     def _with_run(self, model: Model) -> tuple[Architecture, RunConfig]:
         of_run = ("dtype", "cache_dtype", "draft_head")

@@ -7,7 +7,7 @@ a config.json from a model page.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, cast
@@ -152,11 +152,6 @@ class Catalogue:
             raise ValueError(f"unknown base {show(name)}{offered(name, self.bases, str(folder))}")
         return base
 
-    def spellings(self) -> Iterator[str]:
-        """Yield every name of a model, with that of its owner where it has one."""
-        for base in self.bases.values():
-            yield from (base.name, *base.model.same_shape) if base.model else ()
-
 
 def names_of_models(folder: Path) -> dict[str, Base]:
     """Return each name of a model, without that of its owner, and the model."""
@@ -185,9 +180,10 @@ def find(folder: Path, name: str) -> Base:
     catalogues = Catalogue(folder), Catalogue(folder.with_name(RELEASED))
     spelled = as_spelled(name)
     for catalogue in catalogues:
-        for known in catalogue.spellings():
-            if spelled in (as_spelled(known), as_spelled(without_owner(known))):
-                return catalogue[known]
+        for base in catalogue.bases.values():
+            for known in (base.name, *base.model.same_shape) if base.model else ():
+                if spelled in (as_spelled(known), as_spelled(without_owner(known))):
+                    return catalogue[known]
     return catalogues[0][name]
 
 

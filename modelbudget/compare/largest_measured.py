@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import polars as pl
 
@@ -15,17 +14,13 @@ MOST_LAYERS = 128
 """Layers of the deepest model that is traced: a trace takes a second for each hundred layers."""
 
 
-class Solutions(NamedTuple):
-    """Measured bytes by purpose and model, or the reason why there are none."""
-
-    n_bytes: dict[tuple[str, Model], int]
-    missing: dict[tuple[str, Model], str]
-
-
 def measure_solutions(
     cells: Iterable[Cell], settings: Measure, n_workers: int, folder: Path
-) -> Solutions:
-    """Trace the model of each solution and the next larger one on meta."""
+) -> tuple[dict[tuple[str, Model], int], dict[tuple[str, Model], str]]:
+    """Trace the model of each solution and the next larger one on meta.
+
+    Returns bytes by purpose and model, and the reasons where there are none.
+    """
     n_bytes, missing = {}, {}
     cells = list(cells)
     for purpose, needs in FITS.items():
@@ -63,4 +58,4 @@ def measure_solutions(
                 missing[purpose, model] = f"not traced ({reasons[digests]})"
             else:
                 n_bytes[purpose, model] = of_digests[digests]
-    return Solutions(n_bytes, missing)
+    return n_bytes, missing

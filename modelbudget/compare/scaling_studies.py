@@ -79,29 +79,22 @@ def _row(path: Path, ladder: Ladder, printed: Published, counted) -> Row:
         raise InputError(
             [f"{path}: convention = {show(name)}: unknown{offered(name, BY_NAME, '')}"]
         )
+    row = Row(ladder, printed, BY_NAME[name], None, None)
     if counted is None:
-        return Row(ladder, printed, BY_NAME[name], None, None)
+        return row
     a, table = counted
-    counts = (
-        _count(ladder, printed, BY_NAME[name], a, table, of) for of in ("predicted", "measured")
-    )
-    return Row(ladder, printed, BY_NAME[name], *counts)
+    predicted, measured = (_count(row, a, table, of) for of in ("predicted", "measured"))
+    return row._replace(predicted=predicted, measured=measured)
 
 
-def _count(
-    ladder: Ladder,
-    printed: Published,
-    convention: Convention,
-    a: SimpleNamespace,
-    table: pl.DataFrame,
-    witness: str,
-) -> int | None:
+def _count(row: Row, a: SimpleNamespace, table: pl.DataFrame, witness: str) -> int | None:
     """Return the count from one column of a model's comparison, None if values are missing.
 
     An estimate from sizes alone, which no component enters, is not measured.
     """
     if table[witness].has_nulls():
         return None
+    ladder, printed, convention, *_ = row
     terms = {name: Term(n) for name, n in table.select("component", witness).iter_rows()}
     length = printed.length or ladder.length or 0
     number = convention.value(terms, a, length)

@@ -23,7 +23,6 @@ from modelbudget.sweeps.point import Point
 from modelbudget.sweeps.quantity_names import OF_CONVENTION, OF_RUN
 from modelbudget.sweeps.read import CheckedSweep, listed_points, read
 from modelbudget.sweeps.sweep_file import MAX_POINTS, MAX_PREDICTIONS, Sweep, Value
-from modelbudget.sweeps.sweep_mistakes import Mistakes
 
 PROGRESS_AFTER_S = 1.5
 """Seconds after which a terminal shows progress."""
@@ -62,7 +61,8 @@ def expanded(checked: CheckedSweep) -> Expanded:
         )
         mistakes.raise_if_any()
     before = len(mistakes.points)
-    points, dropped = _points(checked, axes, listed, n_points, mistakes)
+    grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+    points, dropped = _points(checked, itertools.chain(grid if axes else (), listed), n_points)
     if len(mistakes.points) > before:
         mistakes.raise_if_any()
     if not points:
@@ -77,14 +77,8 @@ def expanded(checked: CheckedSweep) -> Expanded:
 
 
 def _points(
-    checked: CheckedSweep,
-    axes: dict[str, list[Value]],
-    listed: list[dict[str, Value]],
-    n_points: int,
-    mistakes: Mistakes,
+    checked: CheckedSweep, chosen: Iterable[dict], n_points: int
 ) -> tuple[list[Point], int]:
-    grid = (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
-    chosen = itertools.chain(grid if axes else (), listed)
     points, dropped = [], 0
     for number, settings in enumerate(_with_progress(chosen, n_points, checked.path), start=1):
         try:
@@ -93,7 +87,7 @@ def _points(
                 check_totals(*point.model, checked.sweep.measure.quantities)
         except ValueError as error:
             for line in str(error).splitlines():
-                mistakes.add(line, where(settings))
+                checked.mistakes.add(line, where(settings))
             continue
         if point is None:
             dropped += 1
