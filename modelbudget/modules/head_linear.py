@@ -11,8 +11,5 @@ class HeadLinear(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_head, d_head, width))
 
-    def reset_parameters(self):
-        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
-
     def forward(self, x):
         return torch.bmm(x, self.weight)

@@ -33,8 +33,17 @@ def uninitialised():
 
 
 def initialise(model: nn.Module) -> None:
-    """Give every parameter the initial value that its module documents."""
+    """Fill torch's own modules as they do, all others with small random numbers and biases of 0.
+
+    No quantity depends on them, but what computes must not meet what is left in memory.
+    """
     for module in model.modules():
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()
+            continue
+        for name, parameter in module.named_parameters(recurse=False):
+            if name == "bias":
+                nn.init.zeros_(parameter)
+            elif parameter.is_floating_point() and parameter.element_size() > 1:
+                nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)

@@ -32,12 +32,6 @@ class LMHead(nn.Module):
         bias = self.bias is not None
         return f"in_features={width}, out_features={n_vocab}, bias={bias}, tied={self.tied}"
 
-    def reset_parameters(self):
-        if not self.tied:
-            nn.init.normal_(self.weight, std=0.02)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
     def product(self, x):
         """Return the logits of states before any cap."""
         return F.linear(x, self.weight, self.bias)

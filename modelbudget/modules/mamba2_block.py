@@ -30,14 +30,6 @@ class StateSpaceDualMixer(KeepsStates):
         self.from_convolution = [a.d_inner, d_shared, d_shared]
         self.shapes = [(a.n_head, a.d_head, a.d_state)]
 
-    def reset_parameters(self):
-        """Initialise A = −1, −2, … from head to head, and steps near softplus(0)."""
-        heads = torch.arange(1, self.n_head + 1, device=self.decay.device)
-        with torch.no_grad():
-            self.decay.copy_(heads.log())
-        nn.init.zeros_(self.step)
-        nn.init.ones_(self.skip)
-
     def forward(self, x):
         gate, x, step = self.input(x).split(self.from_input, -1)
         x, write, read = F.silu(self.convolution(x)).split(self.from_convolution, -1)

@@ -28,13 +28,6 @@ class SelectiveScanMixer(KeepsStates):
         self.inner_norm = a.inner_norm
         self.shapes = [(a.d_inner, a.d_state)]
 
-    def reset_parameters(self):
-        """Initialise A = −1, −2, … in every channel (Gu & Dao 2023, §3.6: S4D-Real)."""
-        states = torch.arange(1, self.decay.shape[1] + 1, device=self.decay.device)
-        with torch.no_grad():
-            self.decay.copy_(states.log().expand_as(self.decay))
-        nn.init.ones_(self.skip)
-
     def forward(self, x):
         x, gate = self.input(x).chunk(2, -1)
         x = F.silu(self.convolution(x))

@@ -91,9 +91,6 @@ class AltUp(nn.Module):
         self.norm = make_norm(a)
         self.width = a.d_model
 
-    def reset_parameters(self):
-        nn.init.zeros_(self.scale)
-
     def select(self, x):
         return torch.tanh(self.modalities(self.norm(x) / self.width))
 

@@ -21,9 +21,6 @@ class Mixer(KeepsStates):
         self.mix = nn.Parameter(torch.empty(n_mix, d_model))
         self.shapes = [(d_model,)]
 
-    def reset_parameters(self):
-        nn.init.uniform_(self.mix)
-
     def previous(self, x):
         """Return the state before each token."""
         if self.cache:
@@ -47,14 +44,6 @@ class TimeMixer(Mixer):
         self.key = nn.Linear(a.d_model, a.d_model, bias=False)
         self.value = nn.Linear(a.d_model, a.d_model, bias=False)
         self.output = nn.Linear(a.d_model, a.d_model, bias=False)
-
-    def reset_parameters(self):
-        """Decays from slow to fast over the channels, a small bonus for the present."""
-        super().reset_parameters()
-        spread = torch.linspace(-5, 3, len(self.decay), device=self.decay.device)
-        with torch.no_grad():
-            self.decay.copy_(spread)
-        nn.init.constant_(self.bonus, 0.3)
 
     def make_cache(self, batch: int, length: int, like) -> State:
         """Allocate the previous token's state and the three running sums of `sums`."""

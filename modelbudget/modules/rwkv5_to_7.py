@@ -41,10 +41,6 @@ class MatrixMixer(Mixer):
         self.output = nn.Linear(a.d_model, a.d_model, bias=False)
         self.norm = HeadNorm(a.d_model)
 
-    def reset_parameters(self):
-        super().reset_parameters()
-        nn.init.constant_(self.bonus, 0.3)
-
     def make_cache(self, batch: int, length: int, like) -> State:
         """Allocate the previous token's state and a matrix for each head."""
         state = super().make_cache(batch, length, like)
@@ -90,11 +86,6 @@ class TimeMixer5(MatrixMixer):
         super().__init__(a, 4)
         self.decay = nn.Parameter(torch.empty(a.d_model))
         self.gate = nn.Linear(a.d_model, a.d_model, bias=False)
-
-    def reset_parameters(self):
-        super().reset_parameters()
-        with torch.no_grad():
-            self.decay.copy_(torch.linspace(-5, 3, len(self.decay), device=self.decay.device))
 
     def forward(self, x):
         for_receptance, for_key, for_value, for_gate = self.blend(x)
@@ -161,11 +152,6 @@ class TimeMixer7(MatrixMixer):
         self.value_mix = None if is_first else LowRank(a.d_model, a.d_value_mix)
         self.removal = nn.Parameter(torch.empty(a.d_model))
         self.replacement = nn.Parameter(torch.empty(a.d_model))
-
-    def reset_parameters(self):
-        super().reset_parameters()
-        nn.init.ones_(self.removal)
-        nn.init.ones_(self.replacement)
 
     def forward(self, x, first_value):
         """Return the output, and the values that the next layers read."""

@@ -38,10 +38,6 @@ class TransformerXLModel(nn.Module):
         # Rows are small, as in the first Transformer, which scales them likewise.
         self.scale_in = a.d_model**0.5
 
-    def reset_parameters(self):
-        for bias in self.bias.values():
-            nn.init.normal_(bias, std=0.02)
-
     def forward(self, tokens):
         return self.segment(tokens, None)[0]
 

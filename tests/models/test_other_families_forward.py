@@ -8,16 +8,14 @@ from torch.nn import functional as F
 from modelbudget.families.encoder_decoder import EncoderDecoder
 from modelbudget.families.recurrent_lm import CharacterLM
 from modelbudget.measurement.build import build
-from modelbudget.modules.initialise import initialise
 
 CHANGED = torch.cat((TOKENS[:, :5], 10 - TOKENS[:, 5:]), dim=1)
 XL = TINY_MODELS["Transformer-XL"]
 
 
 def made(architecture):
-    torch.manual_seed(0)
     model = build(architecture, "cpu", "float32")
-    initialise(model)
+    torch.manual_seed(0)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     return model

@@ -34,11 +34,6 @@ class Router(nn.Module):
         self.n_expert_per_token = a.n_expert_per_token
         self.change: Any = None  # of an adapter, next to the weight
 
-    def reset_parameters(self):
-        nn.init.normal_(self.weight, std=0.02)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
-
     def forward(self, tokens, normalised: bool = False):
         weight = self.weight if self.change is None else self.change.read()
         logits = F.linear(tokens, weight, None if self.selects else self.bias)
@@ -107,11 +102,6 @@ class ExpertLinear(nn.Module):
         self.weight = nn.Parameter(torch.empty(n_expert, d_out, d_in))
         self.bias = nn.Parameter(torch.empty(n_expert, d_out)) if bias else None
         self.change: Any = None
-
-    def reset_parameters(self):
-        bound = self.weight.shape[-1] ** -0.5  # as torch.nn.Linear
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, rows, loads: list[int], ends=None):
         weight = self.weight if self.change is None else self.change.read()

@@ -15,9 +15,6 @@ class MoEWithBias(MoE):
         super().__init__(a)
         self.bias = nn.Parameter(torch.empty(a.d_model))
 
-    def reset_parameters(self):
-        nn.init.zeros_(self.bias)
-
     def forward(self, x):
         return super().forward(x) + self.bias
 

@@ -55,13 +55,6 @@ class Attention(KeepsKeys):
             self.position_bias = nn.Parameter(torch.empty(a.n_head, 1, a.d_head))
         self.sinks: Any = nn.Parameter(torch.empty(a.n_head)) if a.sinks else None
 
-    def reset_parameters(self):
-        if self.relative:
-            nn.init.normal_(self.content_bias, std=0.02)
-            nn.init.normal_(self.position_bias, std=0.02)
-        if self.sinks is not None:
-            nn.init.normal_(self.sinks, std=0.02)
-
     def tabulate(self, length: int) -> None:
         """Keep complex numbers of RoPE for `length` positions as a buffer; 0: do not."""
         if not (length and self.d_rotary):
@@ -204,12 +197,6 @@ class SeparateNorm(nn.Module):
         self.rms = a.norm == "rmsnorm"
         self.weight = nn.Parameter(torch.empty(shape)) if a.norm_scale else None
         self.bias = nn.Parameter(torch.empty(shape)) if a.qk_norm_bias else None
-
-    def reset_parameters(self):
-        if self.weight is not None:
-            nn.init.ones_(self.weight)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
     def forward(self, x):
         normalise = F.rms_norm if self.rms else F.layer_norm

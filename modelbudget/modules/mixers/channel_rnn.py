@@ -23,11 +23,6 @@ class ChannelRNN(KeepsStates):
         self.biases = nn.Parameter(torch.empty(2, a.d_model, a.d_hidden))
         self.shapes = [(a.d_model, a.d_hidden)]
 
-    def reset_parameters(self):
-        bound = self.input.shape[1] ** -0.5  # as torch.nn.RNN
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
-
     def forward(self, x):
         (state,) = self.states(x)
         bias = self.biases.sum(0)

@@ -27,9 +27,6 @@ class DifferentialAttention(KeepsKeys):
         self.n_kv_head, self.d_head = a.n_kv_head, a.d_head
         self.d_rotary = (a.d_rotary or a.d_head) if a.position == "rotary" else 0
 
-    def reset_parameters(self):
-        nn.init.normal_(self.factor, std=0.1)
-
     def forward(self, x):
         q, k, v = (
             heads_of(project(x), -1, self.d_head) for project in (self.query, self.key, self.value)

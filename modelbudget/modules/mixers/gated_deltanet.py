@@ -14,13 +14,6 @@ CHUNK = 64
 EPSILON = 1e-6
 
 
-def reset_decay(rate: nn.Parameter, step: nn.Parameter) -> None:
-    """Set decay rates of 1 to 16 from head to head, and steps near softplus(1)."""
-    with torch.no_grad():
-        rate.copy_(torch.linspace(1, 16, len(rate), device=rate.device).log())
-    nn.init.ones_(step)
-
-
 class GatedDeltaNet(KeepsStates):
     """States (batch, length, d_model) to states of the same shape.
 
@@ -46,9 +39,6 @@ class GatedDeltaNet(KeepsStates):
         self.norm = nn.RMSNorm(self.d_value)
         self.output = nn.Linear(d_values, a.d_model, bias=False)
         self.shapes = [(self.n_head, self.d_key, self.d_value)]
-
-    def reset_parameters(self):
-        reset_decay(self.rate, self.step)
 
     def forward(self, x):
         length = x.shape[1]
@@ -140,10 +130,6 @@ class Convolution(KeepsStates):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_channel, span))
         self.shapes = [(n_channel, span)]
-
-    def reset_parameters(self):
-        bound = self.weight.shape[1] ** -0.5  # as torch.nn.Conv1d
-        nn.init.uniform_(self.weight, -bound, bound)
 
     def forward(self, x, padding: int):
         x, span = x.transpose(1, 2), self.weight.shape[1]

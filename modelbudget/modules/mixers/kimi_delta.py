@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelbudget.modules.cache import KeepsStates, exact
-from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised, reset_decay
+from modelbudget.modules.mixers.gated_deltanet import Convolution, normalised
 from modelbudget.modules.scaled_dot_product import heads_of
 
 
@@ -36,9 +36,6 @@ class KimiDelta(KeepsStates):
         self.norm = nn.RMSNorm(self.d_key)
         self.output = nn.Linear(inner, a.d_model, bias=False)
         self.shapes = [(self.n_head, self.d_key, self.d_key)]
-
-    def reset_parameters(self):
-        reset_decay(self.rate, self.step)
 
     def forward(self, x):
         mixed = torch.cat((self.query(x), self.key(x), self.value(x)), dim=-1)

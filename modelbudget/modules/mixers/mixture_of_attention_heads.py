@@ -42,9 +42,6 @@ class MixtureOfAttentionHeads(KeepsKeys):
         self.core = ScaledDotProductAttention()
         self.d_rotary = a.d_head if a.position == "rotary" else 0
 
-    def reset_parameters(self):
-        nn.init.zeros_(self.bias)
-
     def forward(self, x):
         batch, length, _ = x.shape
         tokens = x.flatten(0, 1)

@@ -28,12 +28,6 @@ class RecurrentBlock(KeepsStates):
         self.output = nn.Linear(width, a.d_model)
         self.shapes = [(width,)]
 
-    def reset_parameters(self):
-        """Initialise so that a is uniform between 0.9 and 0.999 where r = 1 (§2.4)."""
-        nn.init.uniform_(self.decay, 0.9, 0.999)
-        with torch.no_grad():
-            self.decay.copy_(torch.log(self.decay.pow(-1 / SHARPNESS) - 1))
-
     def forward(self, x):
         gate = F.gelu(self.gate(x), approximate="tanh")
         x = self.convolution(self.input(x)).contiguous()
@@ -53,11 +47,6 @@ class BlockDiagonal(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_block, size, size))
         self.bias = nn.Parameter(torch.empty(n_block, size))
-
-    def reset_parameters(self):
-        """Initialise with a variance of 1 / inputs."""
-        nn.init.normal_(self.weight, std=self.weight.shape[1] ** -0.5)
-        nn.init.zeros_(self.bias)
 
     def forward(self, x):
         blocks = x.view(-1, *self.bias.shape).transpose(0, 1)

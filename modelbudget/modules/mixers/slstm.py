@@ -32,9 +32,6 @@ class SLSTM(KeepsStates):
         self.norm = HeadNorm(self.n_head * self.d_head, bias=False)
         self.shapes = [(a.d_model,)] * 4  # hidden state, cell, normaliser, stabiliser
 
-    def reset_parameters(self):
-        nn.init.zeros_(self.bias)
-
     def forward(self, x):
         batch, length, width = x.shape
         convolved = self.by_head(F.silu(self.convolution(x)))
