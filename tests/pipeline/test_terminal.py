@@ -192,7 +192,7 @@ def test_a_terminal_shows_bars_of_the_run_and_of_long_jobs(project):
         project,
         "modelbudget/measurement/process/measure_in_processes.py",
         "    use_one_core()",
-        "    __import__('time').sleep(1)",
+        "    __import__('time').sleep(0.6)",
     )
     output = on_a_terminal(project, TARGET)
     plain = re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", output)

@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 
-from modelbudget.common.workers import Failure, spread
+from modelbudget.common.workers import Failure
 from modelbudget.measurement.build import build
 from modelbudget.measurement.measured_table import failures
 from modelbudget.measurement.process import resident_memory as module
@@ -23,6 +23,8 @@ TELLING = ["resident_bytes", "resident_error_bytes", "resident_peak_bytes"]
 SETTINGS = "base: gpt-2-124m\nfixed: {backend: cpu, n_vocab: 1024, n_ctx: 64, length: 16}\n"
 SMALL = "{d_model: 64, n_head: 2, n_layer: 1}"
 LARGE = "{d_model: 512, n_head: 2, n_layer: 3}"
+DOUBLE = "{d_model: 64, n_head: 2, n_layer: 1, dtype: float64}"
+PARENT = "__import__('os').getppid()"
 
 
 @pytest.fixture
@@ -42,35 +44,42 @@ def server_of_processes():
     """
 
 
-def own_bytes(architecture) -> int:
+def own_bytes(architecture, dtype: str = "float32") -> int:
     """By torch alone: this project neither counts nor predicts here."""
-    model = build(architecture, "meta", "float32")
+    model = build(architecture, "meta", dtype)
     return sum(parameter.numel() * parameter.itemsize for parameter in model.parameters())
 
 
 @pytest.mark.usefixtures("server_of_processes")
-def test_the_system_gives_what_parameters_and_training_take(models):
-    """Small models by the slope of many copies, with its error; large ones as they are."""
-    wanted = models(SMALL, LARGE)
-    small, large = measure_all(wanted, Measure(quantities=[*TELLING, "peak_training_bytes"]), 2)
-    for (architecture, _), found in zip(wanted, (small, large), strict=True):
-        assert found.method == "cpu"
-        n_bytes, error = own_bytes(architecture), found.values["resident_error_bytes"]["model"]
-        assert found.values["resident_bytes"]["model"] == pytest.approx(n_bytes, rel=0.01)
-        assert 0 < error < n_bytes / 100
-        peak = max(found.values["peak_training_bytes"].values())
-        assert abs(found.values["resident_peak_bytes"]["model"] - peak) < 2**22
+def test_the_system_gives_what_parameters_and_training_take(models, monkeypatch, tmp_path):
+    """Small models by the slope of many copies, with its error; large ones as they are.
 
+    All are measured in forks of one server, which ends with the process that started it.
+    """
+    servers = tmp_path / "servers"
 
-@pytest.mark.usefixtures("server_of_processes")
-def test_twice_the_bytes_in_double_precision(sweep):
-    double = SETTINGS.replace("backend: cpu", "backend: cpu, dtype: float64")
-    points = sweep(f"{double}points: [{SMALL}]").points
-    (found,) = measure_all(
-        [(points[0].architecture, points[0].run)], Measure(quantities=["resident_bytes"]), 1
-    )
-    twice = 2 * own_bytes(points[0].architecture)
-    assert found.values["resident_bytes"]["model"] == pytest.approx(twice, rel=0.01)
+    def noted(work, item):
+        with servers.open("a") as file:
+            file.write(f"{fresh(eval, PARENT)}\n")
+        return fresh(work, item)
+
+    monkeypatch.setattr(module, "fresh", noted)
+    wanted = models(SMALL, LARGE, DOUBLE)
+    found = measure_all(wanted, Measure(quantities=[*TELLING, "peak_training_bytes"]), 2)
+    for (architecture, run), one in zip(wanted, found, strict=True):
+        assert one.method == "cpu"
+        n_bytes, error = own_bytes(architecture, run.dtype), one.values["resident_error_bytes"]
+        assert one.values["resident_bytes"]["model"] == pytest.approx(n_bytes, rel=0.01)
+        assert 0 < error["model"] < n_bytes / 100
+        peak = max(one.values["peak_training_bytes"].values())
+        assert abs(one.values["resident_peak_bytes"]["model"] - peak) < 2**22
+    small, _, double = wanted
+    assert own_bytes(double[0], "float64") == 2 * own_bytes(small[0])
+    (server,) = set(servers.read_text().split())
+    deadline = time.monotonic() + 10
+    while not has_ended(int(server)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert has_ended(int(server))
 
 
 def test_without_room_auto_leaves_it_out_and_a_device_by_name_fails(models):
@@ -108,7 +117,7 @@ def test_the_status_is_read_in_bytes():
 def test_each_call_has_a_fresh_process_and_one_import_of_torch():
     """Forks of one server: what one call leaves in memory, no other finds."""
     pids = [fresh(eval, "__import__('os').getpid()") for _ in range(2)]
-    parents = [fresh(eval, "__import__('os').getppid()") for _ in range(2)]
+    parents = [fresh(eval, PARENT) for _ in range(2)]
     assert len({os.getpid(), *pids, *parents}) == 4
     assert parents[0] == parents[1]
     fresh(exec, "import torch; torch.left = 1")
@@ -128,22 +137,10 @@ def test_a_call_that_fails_or_crashes_leaves_the_others():
     assert fresh(eval, "1 / 0") == Failure("ZeroDivisionError: division by zero")
     crashed = fresh(exec, "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     assert crashed == Failure("crashed with signal 11 (Segmentation fault)")
-    server = fresh(eval, "__import__('os').getppid()")
+    server = fresh(eval, PARENT)
     os.kill(server, signal.SIGKILL)
     assert fresh(eval, "2 + 2") == Failure("killed by signal 9, probably out of memory")
     assert fresh(eval, "2 + 2") == 4
-
-
-@pytest.mark.usefixtures("server_of_processes")
-def test_the_server_ends_with_the_process_that_started_it():
-    name = "modelbudget.measurement.process.fresh_process"
-    server_of_worker = f"__import__('{name}', fromlist=['fresh']).fresh(eval, q)"
-    question = {"q": "__import__('os').getppid()"}
-    ((_, server),) = spread(lambda text: eval(text, question), [server_of_worker], 1, 60)
-    deadline = time.monotonic() + 10
-    while not has_ended(server) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert has_ended(server)
 
 
 def has_ended(process: int) -> bool:
