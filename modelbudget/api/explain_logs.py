@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from modelbudget.api.adapted_layers import adapted
+from modelbudget.api.explain_llama_buffers import BUFFER, buffer, tensors_of_a_type
 from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
 from modelbudget.api.explained import Explained, Line, gib
+from modelbudget.api.gguf_of_log import OF_A_TYPE
 from modelbudget.api.log_context import LogContext, Reading
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_config import RunConfig
@@ -295,8 +297,11 @@ def _table_cache(reading: Reading) -> Line:
 
 
 def _file(reading: Reading) -> Line:
-    """Size of a file: parameters times bits of each, as llama.cpp prints both."""
+    """Size of a file: its tensors, or parameters times bits of each, as llama.cpp prints both."""
     context, number = reading
+    if file := context.file:
+        n_bytes = sum(tensor.n_bytes for tensor in file.tensors)
+        return reading.judged("tensors of the file", (file.format, n_bytes))
     params, bits = context.of("parameters"), Decimal(context.log.settings.get("bits", 0))
     if params is None or not params.value or not bits:
         return _read(reading)
@@ -307,6 +312,17 @@ def _file(reading: Reading) -> Line:
     if difference <= off + number.rounding:
         return reading.of_itself(name, text, "bounded")
     return reading.line(name, text, "unexplained", number.n_bytes, difference)
+
+
+def _billions(reading: Reading) -> Line:
+    """Count the parameters of a file, as llama.cpp prints them."""
+    context, number = reading
+    if context.model is None:
+        return _read(reading)
+    n = context.model.parameters().total
+    difference = round(number.value * 10**9) - n
+    is_exact = abs(difference) <= _last_digit(number) * 10**9 / 2
+    return reading.compared("parameters", f"{n:,}", is_exact, 0, abs(difference))
 
 
 def _trained(reading: Reading) -> Line:
@@ -393,6 +409,9 @@ _RULES = {
     "llama cache": llama_cache,
     "llama states": llama_states,
     "file": _file,
+    "parameters": _billions,
+    OF_A_TYPE: tensors_of_a_type,
+    BUFFER: buffer,
     "trained": _trained,
     "all parameters": _all_parameters,
     "trained share": _share,

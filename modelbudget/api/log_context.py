@@ -1,10 +1,13 @@
 """A log with the model and the run that it names, or that a user does, and one of its numbers."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from itertools import combinations
 from typing import Any, NamedTuple
 
 from modelbudget.api.explained import Line, Verdict, gib, judged, model_of
+from modelbudget.api.gguf import GgufFile
+from modelbudget.api.gguf_of_log import file_of, has_these_types, model_of_llama_cpp
 from modelbudget.api.model import Model
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.run_adapter import OF_ADAPTER
@@ -20,6 +23,8 @@ class LogContext:
     def __init__(self, log: Log, model: str | None, chosen: dict[str, Any]):
         self.log, self.chosen = log, chosen
         self.model: Model | None = model_of(model, log.settings.get("model"), chosen)
+        if self.model is None and log.metadata:
+            self.model = model_of_llama_cpp(log)
         self.asked: list[str] = []
         self.asks_dtype = False
         self.pair = self._with_run(self.model) if self.model else None
@@ -46,6 +51,17 @@ class LogContext:
         architecture, run = model.with_run({**of_log, "cache_layout": "paged", **settings})
         run = with_stored_experts(architecture, run)
         return architecture, run.model_copy(update=shares)
+
+    @cached_property
+    def recipe(self) -> GgufFile | None:
+        """The .gguf file that llama.cpp writes of the model in the format that the log prints."""
+        return file_of(self.model, self.log) if self.model else None
+
+    @property
+    def file(self) -> GgufFile | None:
+        """The .gguf file of the log, if it has the types of that recipe."""
+        recipe = self.recipe
+        return recipe if recipe and has_these_types(recipe, self.log) else None
 
     def number(self, name: str) -> int | None:
         """Return a setting of the log that is a number."""
@@ -79,7 +95,7 @@ class Reading(NamedTuple):
     @property
     def printed(self) -> str:
         """The number with its unit, as the log has it."""
-        is_count = self.number.unit in ("x", "parameters", "tokens", "blocks")
+        is_count = self.number.unit in ("x", "parameters", "tokens", "blocks", "tensors")
         return self.number.text if is_count else f"{self.number.text} {self.number.unit}"
 
     def line(

@@ -214,7 +214,7 @@ def serve(
         others.insert(0, _left_out(model.base.left_out, run))
     if mmproj is not None:
         others.insert(0, _projector(Path(mmproj), run))
-    of_host = [tensor.n_bytes for tensor in tensors or () if _is_on_host(tensor.name, run)]
+    of_host = [tensor.n_bytes for tensor in tensors or () if is_on_host(tensor.name, run)]
     if of_host and device.platform != "mps":  # ggml-backend.cpp of llama.cpp: splits of a graph
         name, note = "a matrix of the host", "copied for a pass"
         others.insert(0, Term(name, max(of_host), "bounded", note, 0))
@@ -388,7 +388,7 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     on_host = OF_TOKENS if has_head else OF_TOKENS[1:]
     of_tokens = sum(tensor.n_bytes for tensor in tensors if tensor.name in on_host)
-    on_device = [tensor for tensor in tensors if not _is_on_host(tensor.name, run)]
+    on_device = [tensor for tensor in tensors if not is_on_host(tensor.name, run)]
     n_bytes = sum(tensor.n_bytes for tensor in on_device if tensor.name not in on_host)
     parts = {
         f"{n:,} layers": n,
@@ -402,7 +402,7 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
     return Term("weights", n_bytes, "exact", note)
 
 
-def _is_on_host(name: str, run: RunConfig) -> bool:
+def is_on_host(name: str, run: RunConfig) -> bool:
     """Return whether a tensor of a .gguf file stays in the host's memory, but for tokens."""
     i = layer_of(name)
     of_experts = run.host_expert_layers if EXPERTS.search(name) else 0

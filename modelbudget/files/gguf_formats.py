@@ -72,6 +72,7 @@ class Formats(Strict):
     checked: str
     types: dict[str, BlockType]
     formats: dict[str, str]
+    printed_formats: dict[str, str]
     with_imatrix: list[str]
     roles: list[Annotated[tuple[str, str], Field(strict=False)]]
     kept: dict[str, list[str]]
@@ -82,6 +83,7 @@ class Formats(Strict):
     endings: dict[str, str]
     architectures: dict[str, FileArchitecture]
     fields: dict[str, str]
+    printed_keys: dict[str, str]
     sizes: dict[str, Annotated[tuple[str, int], Field(strict=False)]]
     tables: list[str]
 

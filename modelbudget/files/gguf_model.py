@@ -1,5 +1,7 @@
 """The model of a GGUF file: its architecture from the metadata, and its tensors by component."""
 
+from collections.abc import Mapping
+from itertools import compress, product
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.files.gguf_formats import gguf_formats
 from modelbudget.files.gguf_header import GgufHeader, read_header
+from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.read_config import keys_by_field
@@ -20,6 +23,11 @@ OF_EXPERTS = {"d_ff": "d_expert"}
 WHOLE_KEYS = "attn_kv_b"
 """In names of files of before April 2025: keys and values of MLA in one matrix, which llama.cpp
 computes for all heads, and caches."""
+OPTIONAL = (
+    "output.weight", "blk.0.attn_q.bias", "blk.0.attn_q_norm.weight", "blk.0.ffn_up.bias",
+    f"blk.0.{SELECTION}.bias",
+)  # fmt: skip
+"""Tensors of which a file has all of their kind, or none."""
 WIDTHS = {"d_head", "kv_lora_rank"}
 """Fields of heads whose width is not that of the states divided among them."""
 OF_HEADS = ("attention.key_length", "attention.head_count", "embedding_length")
@@ -27,13 +35,38 @@ OF_HEADS = ("attention.key_length", "attention.head_count", "embedding_length")
 
 def gguf_base(path: Path) -> Base:
     """Read the header of a file as a base. Raises InputError."""
-    header = read_header(path)
-    architecture = _architecture(header)
+    return _base(read_header(path))
+
+
+def _base(header: GgufHeader) -> Base:
+    path, architecture = header.path, _architecture(header)
     class_name = _class(header, architecture)
     label = header.metadata.get(NAME)
     label = label if isinstance(label, str) and label.isprintable() and label else path.stem
     configured = read_keys(path, _config(header, architecture, class_name))
     return base_of_config(path, label, configured._replace(config=None))  # no class computes it
+
+
+def bases_of_log(path: Path, printed: Mapping[str, Any]) -> list[Base]:
+    """Return the models that a file may be whose metadata a log of llama.cpp prints.
+
+    They differ in the tensors of which metadata does not say whether a file has them. Raises
+    InputError.
+    """
+    n_vocab = printed.get("n_vocab")
+    if type(n_vocab) is not int:
+        return []
+    architecture = printed.get(ARCHITECTURE) or printed.get("arch")
+    names = gguf_formats().printed_keys
+    read = {f"{architecture}.{names[k]}": v for k, v in printed.items() if k in names and v != 0}
+    metadata = {ARCHITECTURE: architecture, **read, **printed}
+    table = Tensor("token_embd.weight", "F32", (n_vocab, 1), 0)
+    bases = {}
+    for has in product((False, True), repeat=len(OPTIONAL)):
+        others = [Tensor(name, "F32", (1,), 0) for name in compress(OPTIONAL, has)]
+        base = _base(GgufHeader(path, metadata, [table, *others], 0, 1))
+        bases.setdefault(str(base.fields), base)
+    return [*bases.values()]
 
 
 def _architecture(header: GgufHeader) -> str:
@@ -82,6 +115,9 @@ def _config(header: GgufHeader, architecture: str, class_name: str) -> dict[str,
     match metadata.get("attention.key_length"), metadata.get("rope.dimension_count"):
         case [int(d_key), int(d_rope)] if f"blk.0.{WHOLE_KEYS}.weight" in shapes:
             config[keys["d_nope"]] = d_key - d_rope
+    match metadata.get("attention.key_length_mla"), metadata.get("rope.dimension_count"):
+        case [int(d_key), int(d_rope)]:
+            config.setdefault(keys["d_nope"], d_key - d_rope)
     match metadata.get("block_count"), metadata.get("nextn_predict_layers"):
         case [int(n_layer), int(further)]:
             config[keys["n_layer"]] = n_layer - further

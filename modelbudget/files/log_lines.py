@@ -7,7 +7,7 @@ from functools import cached_property
 from math import ceil
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import Field
 
@@ -78,16 +78,20 @@ class Number(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What a log says: numbers, settings by name, and the tools that wrote it."""
+    """What a log says: numbers, settings by name, and the tools that wrote it.
+
+    `metadata`: of a .gguf file that llama.cpp reads, as far as its log prints it.
+    """
 
     numbers: list[Number]
     settings: dict[str, str]
     tools: list[str]
+    metadata: dict[str, Any]
 
 
 def read_log(path: Path) -> Log:
     """Read the numbers of a log. Raises InputError if there are none, or it cannot be read."""
-    log = Log([], {}, [])
+    log = Log([], {}, [], {})
     for number, line in enumerate(_lines(path), 1):
         for pattern in patterns().lines:
             for match in pattern.regex.finditer(line):
@@ -114,6 +118,9 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _add(log: Log, pattern: Pattern, match: re.Match[str], line: int) -> None:
     groups = {name: text for name, text in match.groupdict().items() if text}
+    if key := groups.get("key"):
+        text = groups["text"].strip()
+        log.metadata.setdefault(key, int(text) if text.isdecimal() else text)
     settings = pattern.settings | {
         name.removeprefix(SETTING): text.replace(",", "")
         for name, text in groups.items()

@@ -30,7 +30,111 @@ PEFT = "trainable params: {} || all params: {} || trainable%: {}\n"
 LLAMA = ("print_info: n_layer          = {}\nprint_info: n_embd_k_gqa     = {}\n"
          "print_info: n_embd_v_gqa     = {}\nllama_context: n_ctx         = {}\n")  # fmt: skip
 
+
+def loaded(architecture: str, printed: dict, types: dict[str, int], last: str = "", **sizes) -> str:
+    """Lines of a log of llama.cpp: metadata by its keys, types of tensors, what it then prints."""
+    lines = [f"general.architecture str = {architecture}"]
+    lines += [
+        f"{architecture}.{key.replace('__', '.')} u32 = {value}" for key, value in sizes.items()
+    ]
+    loader = "llama_model_loader: -"
+    lines = [f"{loader} kv {i:3}: {line}" for i, line in enumerate(lines)]
+    lines += [f"{loader} type {name:>4}: {n} tensors" for name, n in types.items()]
+    lines += [f"print_info: {name} = {value}" for name, value in printed.items()]
+    return "\n".join([*lines, last, ""])
+
+
+QWEN_3_MOE = {
+    "block_count": 48, "context_length": 40960, "embedding_length": 2048,
+    "feed_forward_length": 6144, "attention__head_count": 32, "attention__head_count_kv": 4,
+    "expert_used_count": 8, "attention__key_length": 128, "expert_count": 128,
+    "expert_feed_forward_length": 768,
+}  # fmt: skip
+QWEN_3_MOE_PRINTED = {
+    "file type": "Q4_K - Medium", "file size": "17.28 GiB (4.86 BPW)", "n_vocab": 151936,
+    "model params": "30.53 B",
+}  # fmt: skip
+EXPERTS_ON_HOST = """load_tensors: offloading 48 repeating layers to GPU
+load_tensors: offloading output layer to GPU
+load_tensors:   CPU_Mapped model buffer size = 17447.91 MiB
+load_tensors:        CUDA0 model buffer size =   135.76 MiB
+load_tensors:        CUDA1 model buffer size =   648.66 MiB
+"""
+"""ik_llama.cpp issue 514, which kept `exps` on the host by -ot."""
+
 LOGS = {
+    "ggml-org/ci, Pythia 2.8B in Q4_1, from the log alone": (
+        loaded(
+            "gptneox",
+            {"file type": "Q4_1", "file size": "1.64 GiB (5.08 BPW)", "n_layer": 32,
+             "n_embd_k_gqa": 2560, "n_embd_v_gqa": 2560, "model params": "2.78 B",
+             "n_vocab": 50304},
+            {"f32": 258, "q4_1": 129, "q6_K": 1},
+            "load_tensors: offloading 32 repeating layers to GPU\n"
+            "load_tensors: offloading output layer to GPU\n"
+            "load_tensors:        CUDA0 model buffer size =  1604.83 MiB\n"
+            "load_tensors:   CPU_Mapped model buffer size =    76.76 MiB\n"
+            "llama_context: n_seq_max     = 1\nllama_context: n_ctx         = 2048\n"
+            "llama_context: n_ubatch      = 512\nllama_context: flash_attn    = 0\n"
+            "llama_context:  CUDA_Host  output buffer size =     0.19 MiB\n"
+            "init:      CUDA0 KV buffer size =   640.00 MiB\n"
+            "llama_context_kv_self: KV self size  =  640.00 MiB, "
+            "K (f16):  320.00 MiB, V (f16):  320.00 MiB\n"
+            "reserve:      CUDA0 compute buffer size =   162.00 MiB\n"
+            "reserve:  CUDA_Host compute buffer size =     9.01 MiB\n",
+            context_length=2048, embedding_length=2560, block_count=32, feed_forward_length=10240,
+            rope__dimension_count=20, attention__head_count=32,
+        ),
+        None, {},
+        "tensors in F32: exact; tensors in Q4_1: exact; tensors in Q6_K: exact; "
+        "tensors of the file: exact; parameters: exact; CUDA0 model buffer size: exact; "
+        "CPU_Mapped model buffer size: exact; CUDA_Host output buffer size: exact; "
+        "cache, 2,048 cells, 32 layers: exact; CUDA0 compute buffer size: bounded; "
+        "CUDA_Host compute buffer size: read",
+    ),
+    **{
+        f"Qwen 3 30B-A3B, {what}": (
+            loaded("qwen3moe", QWEN_3_MOE_PRINTED, types, last, **QWEN_3_MOE),
+            None, settings, f"tensors in F32: exact; {verdicts}",
+        )
+        for what, types, last, settings, verdicts in (
+            ("experts on the host", {"f32": 241, "q4_K": 289, "q6_K": 49}, EXPERTS_ON_HOST,
+             {"host_tensors": "exps"},
+             "tensors in Q4_K: exact; tensors in Q6_K: exact; tensors of the file: exact; "
+             "parameters: exact; CPU_Mapped model buffer size: bounded; "
+             "model buffers of 2 devices: exact"),
+            ("by another recipe", {"f32": 241, "q4_K": 288, "q5_K": 1, "q6_K": 49}, "", {},
+             "tensors in Q4_K: unexplained; tensors in Q5_K: unexplained; tensors in Q6_K: exact; "
+             "tensors of the file: bounded; parameters: exact"),
+        )
+    },
+    "DeepSeek R1 Distill Qwen 32B on four devices, a public note": (
+        "print_info: file type   = Q4_K - Medium\n"
+        "load_tensors: offloading 64 repeating layers to GPU\n"
+        "load_tensors: offloading output layer to GPU\n"
+        "load_tensors:   CPU_Mapped model buffer size =   417.66 MiB\n"
+        "load_tensors:        CUDA0 model buffer size =  4844.72 MiB\n"
+        "load_tensors:        CUDA1 model buffer size =  4366.53 MiB\n"
+        "load_tensors:        CUDA2 model buffer size =  4366.53 MiB\n"
+        "load_tensors:        CUDA3 model buffer size =  4930.57 MiB\n",
+        "qwen-2.5-32b", {},
+        "CPU_Mapped model buffer size: exact; model buffers of 4 devices: exact",
+    ),
+    "gpt-oss 20B on ROCm, whose rows of 2,880 numbers are filled up, a public note": (
+        "print_info: file type   = MXFP4 MoE\n"
+        "load_tensors: offloading 24 repeating layers to GPU\n"
+        "load_tensors: offloading output layer to GPU\n"
+        "load_tensors:        ROCm0 model buffer size = 10949.38 MiB\n"
+        "load_tensors:   CPU_Mapped model buffer size =   586.82 MiB\n",
+        "gpt-oss-20b", {}, "ROCm0 model buffer size: exact; CPU_Mapped model buffer size: exact",
+    ),
+    "Mistral 7B with 20 of 33 layers on a device, a public issue: the host maps the whole file": (
+        "print_info: file type   = Q4_K - Medium\n"
+        "load_tensors: offloading 20 repeating layers to GPU\n"
+        "load_tensors: CUDA0 model buffer size = 2495.31 MiB\n"
+        "load_tensors: CPU_Mapped model buffer size = 4165.37 MiB\n",
+        "mistral-7b", {}, "CUDA0 model buffer size: exact; CPU_Mapped model buffer size: exact",
+    ),
     "vLLM issue 10517": (
         ENGINE.format("meta-llama/Llama-3.1-8B-Instruct", 29000, 1)
         + "Loading model weights took 14.9888 GB\nkv_cache_size=3.81GiB\n# GPU blocks: 1952, #",
