@@ -8,6 +8,7 @@ from typing import Any
 from modelbudget.api.adapted_layers import adapted
 from modelbudget.api.explain_llama_buffers import BUFFER, buffer, tensors_of_a_type
 from modelbudget.api.explain_llama_cpp import llama_cache, llama_states
+from modelbudget.api.explain_out_of_memory import ALLOCATED, TRIED, allocated, tried
 from modelbudget.api.explained import Explained, Line, gib
 from modelbudget.api.gguf_of_log import OF_A_TYPE
 from modelbudget.api.log_context import LogContext, Reading
@@ -417,6 +418,8 @@ _RULES = {
     "trained share": _share,
     "peak": _peak,
     "process": _process,
+    TRIED: tried,
+    ALLOCATED: allocated,
     "device in use": _in_use,
     "weights and optimizer": _optimizer,
 }

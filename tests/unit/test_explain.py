@@ -300,8 +300,24 @@ LOGS = {
         "memory in use. Of the allocated memory 76.50 GiB is allocated by PyTorch, and 1.10 GiB is "
         "reserved by PyTorch but unallocated.",
         None, {},
-        "capacity: read; process: unexplained, 536,870,912 bytes; allocated: read; cached: read",
+        "tried: asked; capacity: read; process: unexplained, 536,870,912 bytes; allocated: read; "
+        "cached: read",
     ),
+    **{
+        f"out of memory of a step of Llama 3 8B, {what}": (
+            message, "llama-3-8b",
+            {"batch": 4, "length": 4096, "implementation": "transformers", "recompute": "full"},
+            verdicts,
+        )
+        for what, message, verdicts in (
+            # 4 × 4,096 × 128,256 numbers of 4 bytes
+            ("logits in float32", "Tried to allocate 7.83 GiB", "tried: exact"),
+            ("before torch 2.1",
+             "Tried to allocate 7.83 GiB (GPU 0; 79.11 GiB total capacity; "
+             "65.03 GiB already allocated;", "tried: exact; capacity: read; allocated: exact"),
+            ("a size that no tensor has", "Tried to allocate 7.91 GiB", "tried: unexplained"),
+        )
+    },
     "the table of caches of a post about Llama 3.1, whose last row is twice too high": (
         "| 405B | 0.984 GB | 15.38 GB | 123.05 GB |\n", "llama-3.1-405b", {"dtype": "float16"},
         "cache, 1k tokens: unexplained, 528,079,650 bytes; cache, 16k tokens: unexplained, "
@@ -431,8 +447,10 @@ def test_a_process_without_memory_is_answered_with_what_fits(tmp_path, command):
     path = tmp_path / "a.log"
     path.write_text(LOGS["torch, out of memory"][0])
     _, _, err = command("explain", str(path), "--model", "gpt-2-124m")
-    assert err == "what fits: modelbudget gpt-2-124m --fit 79.11GiB --batch N --length N\n"
-    code, out, _ = command(*err.split()[3:7], "2", "--length", "8")
+    asked, fits = err.splitlines()
+    assert asked.startswith("not in the file: --batch … and --length …: of the step")
+    assert fits == "what fits: modelbudget gpt-2-124m --fit 79.11GiB --batch N --length N"
+    code, out, _ = command(*fits.split()[3:7], "2", "--length", "8")
     assert (code, "84.9 GB" in out) == (0, True)
 
 
