@@ -30,8 +30,8 @@ from modelbudget.predict.serve import caches_on_device, without_mtp
 from modelbudget.serving.cache_layouts import Pages, pages_of
 
 OF_MODEL = {"weights", "cache room", "cache tokens", "cache blocks", "keys", "values", "latents",
-            "request", "largest length", "trained", "cache of a table", "all parameters", "peak",
-            "device in use", "weights and optimizer"}  # fmt: skip
+            "request", "largest length", "trained", "cache of tokens", "cache of a table",
+            "all parameters", "peak", "device in use", "weights and optimizer"}  # fmt: skip
 """Quantities whose formula needs the model."""
 SGLANG_PAGE = 256
 """Most tokens that SGLang's cache has besides those that it counts (`size + page_size` rows in
@@ -286,6 +286,15 @@ def _of_tokens(reading: Reading) -> Line:
         quantity, [(f"{tokens.n_bytes:,} tokens", part)], [("up to a page", page)])  # fmt: skip
 
 
+def _cache_of_tokens(reading: Reading) -> Line:
+    """Bytes of the tokens that TensorRT-LLM counts."""
+    n = reading.count("cached_tokens")
+    if not n:
+        return reading.asked("cache", "a line with the tokens in the paged KV cache")
+    each = _token_bytes(reading.context)
+    return reading.judged(f"cache, {n:,} tokens", (f"{n:,} × {gib(each)}", n * each))
+
+
 def _table_cache(reading: Reading) -> Line:
     """Explain a column of a table of caches: thousands of tokens are 1,000 or 1,024 each."""
     name = reading.number.name
@@ -406,6 +415,7 @@ _RULES = {
     "keys": _of_tokens,
     "values": _of_tokens,
     "latents": _of_tokens,
+    "cache of tokens": _cache_of_tokens,
     "cache of a table": _table_cache,
     "llama cache": llama_cache,
     "llama states": llama_states,

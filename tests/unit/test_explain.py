@@ -294,6 +294,21 @@ LOGS = {
         PEFT.format("524,288", "1,236,338,688", "0.0424"), "llama-3.2-1b", {},
         "trained: asked; all parameters: exact; trained share: exact",
     ),
+    **{
+        f"TensorRT-LLM, {source}": (text, model, settings, f"cache, {tokens} tokens: {verdict}")
+        for source, text, model, settings, tokens, verdict in (
+            ("a guide of Dynamo with DeepSeek-R1-Distill-Llama-8B",
+             "Allocated 26.91 GiB for max tokens in paged KV cache (220480).", "llama-3.1-8b", {},
+             "220,480", "exact"),
+            ("a report of Kimi K2.5, whose cache has latents in 8 bits",
+             "Allocated 166.02 GiB for max tokens in paged KV cache (5073376).", "kimi-k2",
+             {"cache_dtype": "fp8"}, "5,073,376", "exact"),
+            ("issue 1400, whose model has the cache of Llama 2 7B",
+             "Allocate 69524783104 bytes for k/v cache.\n"
+             "Using 132608 tokens in paged KV cache.", "llama-2-7b", {"dtype": "float16"},
+             "132,608", "exact"),
+        )
+    },
     "torch, out of memory": (
         "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB "
         "of which 1.00 GiB is free. Including non-PyTorch memory, this process has 78.10 GiB "
