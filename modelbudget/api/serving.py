@@ -30,6 +30,7 @@ from modelbudget.files.gguf_model import ARCHITECTURE, WHOLE_KEYS
 from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
+from modelbudget.predict.layer_split import layer_shares
 from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
 
 EXPERTS = re.compile(r"\.ffn_(up|down|gate|gate_up)_(ch|)exps")
@@ -199,7 +200,8 @@ def serve(
     if any(WHOLE_KEYS in tensor.name for tensor in tensors or ()):
         fields["mla_cache"] = "heads"
     fields |= chosen
-    shares = _shares(fields, on.devices)
+    shares = _shares({"tensor_parallel": 1, **fields} if is_file else fields, on.devices)
+    n_stages = on.devices // shares["data_parallel"] if is_file else 1
     whole = {name: value for name, value in fields.items() if name not in shares}
     architecture, run = run_of(model, whole)
     run = with_stored_experts(architecture, run).model_copy(update=shares)
@@ -219,9 +221,18 @@ def serve(
         name, note = "a matrix of the host", "copied for a pass"
         others.insert(0, Term(name, max(of_host), "bounded", note, 0))
     try:
-        of_file = None if tensors is None else _of_gguf(tensors, run, device.platform == "mps")
         of_draft = _draft(draft, architecture, run)
-        of_device = served(architecture, run, device.bytes, others, of_draft, of_file)
+        if tensors is None:
+            of_device = served(architecture, run, device.bytes, others, of_draft)
+        else:
+            _check_host(tensors, run)
+            if n_stages > 1 and draft:
+                raise ValueError(f"draft = {draft}: of a file on one device; allowed: none")
+            is_mapped, stages = device.platform == "mps", []
+            for part, of_stage, of_part in _stages(architecture, run, tensors, n_stages):
+                weights = _of_gguf(*of_part, is_mapped)
+                stages.append(served(part, of_stage, device.bytes, others, of_draft, weights))
+            of_device = _tightest(stages)
     except ValueError as error:
         raise InputError([f"{model.name}: {error}"]) from None
     is_rotary = getattr(architecture, "position", "") == "rotary"
@@ -229,7 +240,7 @@ def serve(
         model.label,
         device,
         on.devices,
-        on.devices // run.tensor_parallel,
+        on.devices // (run.tensor_parallel * n_stages),
         run,
         of_device,
         file.format if file else GGUF if is_file else None,
@@ -368,16 +379,43 @@ def _tensors(model: ChosenModel, file: GgufFile | None) -> Sequence[Tensor] | No
     return [tensor for tensor in tensors if (layer_of(tensor.name) or 0) < a.n_layer]
 
 
-def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term:
-    """Return the weights of a .gguf file on one device, without the table of tokens.
+def _stages(
+    a: Any, run: RunConfig, tensors: Sequence[Tensor], n_stages: int
+) -> Iterator[tuple[Architecture, RunConfig, tuple[Sequence[Tensor], RunConfig, str]]]:
+    """Yield what each of several devices computes of a file, in which run, and its tensors."""
+    if n_stages == 1:
+        yield a, run, (tensors, run, "")
+        return
+    if not {"mixers", "n_dense_layer"} <= type(a).model_fields.keys():
+        raise ValueError(f"{n_stages} devices of a file: known of decoders alone; allowed: 1")
+    n_layer = a.n_layer - run.host_layers
+    if n_stages > n_layer:
+        raise ValueError(f"{n_stages} devices of {n_layer} layers: allowed: at most {n_layer}")
+    for share in layer_shares(a.n_layer, n_stages, run.host_layers):
+        of_head = {} if share.has_head else {"sampled_requests": 0}
+        settings = {"host_layers": 0, "pipeline_parallel": n_stages, **of_head}
+        here = [
+            tensor
+            for tensor in tensors
+            if (share.has_head if (i := layer_of(tensor.name)) is None else i in share.layers)
+        ]
+        of_stage = run.model_copy(update=settings)
+        yield share.part_of(a), of_stage, (here, run, f", {share.words}")
 
-    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there, and the
-    experts of the first `host_expert_layers`. `is_mapped`: the device maps the file, with the table
-    if others surround it. Raises ValueError.
-    """
+
+def _tightest(stages: list[Served]) -> Served:
+    """Return the device with room for the fewest requests, which all have to hold."""
+    tightest = min(stages, key=lambda stage: (stage.requests, stage.cache_bytes))
+    names = "requests", "most_requests", "largest_length"
+    least = {name: min(getattr(stage, name) for stage in stages) for name in names}
+    return replace(tightest, **least)
+
+
+def _check_host(tensors: Sequence[Tensor], run: RunConfig) -> None:
+    """Raise ValueError for what a file has not, of which something is to be on the host."""
     if run.tensor_parallel > 1:
         raise ValueError(f"tensor_parallel = {run.tensor_parallel}: of a .gguf file: allowed: 1")
-    n, n_experts, pattern = run.host_layers, run.host_expert_layers, run.host_tensors
+    n_experts, pattern = run.host_expert_layers, run.host_tensors
     with_experts = [layer_of(tensor.name) or 0 for tensor in tensors if EXPERTS.search(tensor.name)]
     if n_experts and not with_experts:
         raise ValueError(f"host_expert_layers = {n_experts}: the file has no experts; allowed: 0")
@@ -385,18 +423,27 @@ def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, is_mapped: bool) -> Term
         raise ValueError(f"host_expert_layers = {n_experts}: allowed: at most {most}")
     if pattern and not any(re.search(pattern, tensor.name) for tensor in tensors):
         raise ValueError(f"host_tensors = {pattern}: is in no name, such as {tensors[-1].name}")
+
+
+def _of_gguf(tensors: Sequence[Tensor], run: RunConfig, share: str, is_mapped: bool) -> Term:
+    """Return the weights of a .gguf file on one device, without the table of tokens.
+
+    llama.cpp looks tokens up on the host, and keeps the first `host_layers` layers there, and the
+    experts of the first `host_expert_layers`. `share`: which of several devices has these tensors;
+    `is_mapped`: the device maps the file, with the table if others surround it.
+    """
     has_head = any(tensor.name == "output.weight" for tensor in tensors)
     on_host = OF_TOKENS if has_head else OF_TOKENS[1:]
     of_tokens = sum(tensor.n_bytes for tensor in tensors if tensor.name in on_host)
     on_device = [tensor for tensor in tensors if not is_on_host(tensor.name, run)]
     n_bytes = sum(tensor.n_bytes for tensor in on_device if tensor.name not in on_host)
     parts = {
-        f"{n:,} layers": n,
-        f"experts of {n_experts:,} layers": n_experts,
-        "named tensors": pattern,
+        f"{run.host_layers:,} layers": run.host_layers,
+        f"experts of {run.host_expert_layers:,} layers": run.host_expert_layers,
+        "named tensors": run.host_tensors,
     }
     names = " and ".join(name for name, is_there in parts.items() if is_there)
-    note = f"of the file, {names} on the host" if names else "of the file"
+    note = f"of the file{share}" + (f", {names} on the host" if names else "")
     if is_mapped and of_tokens:
         return Term("weights", n_bytes + of_tokens, "bounded", "tokens mapped", n_bytes)
     return Term("weights", n_bytes, "exact", note)

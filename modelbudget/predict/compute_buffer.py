@@ -18,6 +18,10 @@ from modelbudget.serving.cache_formats import FLOAT32
 from modelbudget.serving.cache_layouts import cells_of
 from modelbudget.serving.layers_by_cache import LayerCache
 
+COPIES = 4
+"""Of inputs, and of states that the device before passes on, where devices run several passes at
+once (GGML_SCHED_MAX_COPIES in ggml/src/ggml-backend.cpp).
+"""
 OF_OTHERS = {"d_full_head": 0, "attention_gate": False, "position": "rotary", "n_dense_layer": 0}
 """Fields that some families have not."""
 
@@ -52,7 +56,8 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
     (`--kv-unified`, the server's default). Masks are in float16 with flash attention, or else
     (`attention_kernel: math`) in float32 next to the scores of all heads. Versions before June 2026
     (pull requests 23764 and 23861) had the mask in float32, too, and reserved logits of all tokens.
-    Raises ValueError for layers whose graphs were not read.
+    One of several devices (`pipeline_parallel`) has at the most copies of masks and states. Raises
+    ValueError for layers whose graphs were not read.
     """
     if getattr(a, "n_stream", 1) > 1:
         raise ValueError(f"llama.cpp's of {a.n_stream} streams")
@@ -66,6 +71,8 @@ def compute_buffer_bytes(a: Any, run: RunConfig) -> tuple[int, int]:
         n_head = getattr(a, "n_head", 0)
         masks = Bounds(sum(least), sum(most))
         scores = Bounds(n_head * max(least, default=0), n_head * max(most, default=0))
+    if run.pipeline_parallel > 1:
+        masks = masks.plus(0, (COPIES - 1) * masks.most + 2 * COPIES * a.d_model)
     parts = [*_parts(a, run, scores, _states(caches, run))]
     of_all_layers = getattr(a, "d_per_layer", 0) * a.n_layer  # Gemma 4's inputs of each layer
     masks = masks.plus(of_all_layers, 2 * of_all_layers)

@@ -15,10 +15,13 @@ import modelbudget as mb
 from modelbudget.api.command.app import main
 from modelbudget.api.command.serve_table import of_serving
 from modelbudget.api.find import CATALOGUE
+from modelbudget.api.gguf import gguf_file
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.named_models import all_models
 from modelbudget.common.errors import InputError
+from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.predict.engine_weights import rank_of
+from modelbudget.predict.layer_split import layer_shares
 from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.predict.serve import (
     NOT_KNOWN,
@@ -343,6 +346,39 @@ def test_tensors_with_a_pattern_in_their_name_stay_on_the_host():
             model.serve("rtx-3060", {"host_tensors": pattern}, gguf="MXFP4_MOE")
     with pytest.raises(InputError, match=r"host_tensors = exps: known of a \.gguf file alone"):
         model.serve("rtx-3060", {"host_tensors": "exps"})
+
+
+def test_llama_cpp_divides_the_layers_of_a_file_among_devices():
+    """DeepSeek R1 Distill Qwen 32B in Q4_K_M on four devices, buffers of a public log; and a model
+    of 61 layers on two, of which the one with the head has fewer.
+    """
+    model, printed = mb.model("qwen-2.5-32b"), [4844.72, 4366.53, 4366.53, 4930.57]
+    of_layers = dict.fromkeys(range(64), 0)
+    rows = gguf_file(model, "Q4_K_M").rows()
+    for row in rows:
+        if (i := layer_of(row["tensor"])) is not None:
+            of_layers[i] += row["bytes"]
+    head = sum(row["bytes"] for row in rows if row["tensor"].startswith("output"))
+    shares = layer_shares(64, 4)
+    n_bytes = [sum(map(of_layers.get, of.layers)) + head * of.has_head for of in shares]
+    assert [round(n / 2**20, 2) for n in n_bytes] == printed
+    found = model.serve("rtx-3090", {"length": 8192}, devices=4, gguf="Q4_K_M")
+    alone = model.serve("rtx-3090", {"length": 8192}, gguf="Q4_K_M")
+    assert terms(found)["weights"] == n_bytes[0]
+    assert found.of_device.request_bytes * 64 == alone.of_device.request_bytes * 17
+    assert (found.replicas, alone.fits, found.fits) == (1, True, True)
+    assert [len(of.layers) for of in layer_shares(61, 2)] == [31, 30]
+    assert [len(of.layers) for of in layer_shares(61, 2, 31)] == [16, 14]
+
+
+def test_what_llama_cpp_does_not_divide_is_refused():
+    for name, settings, devices, why in (
+        ("gemma-4-e2b-text", {}, 2, "known of decoders alone; allowed: 1"),
+        ("llama-3.2-1b", {}, 32, "32 devices of 16 layers: allowed: at most 16"),
+        ("llama-3.2-1b", {"draft": "eagle3"}, 2, "of a file on one device; allowed: none"),
+    ):
+        with pytest.raises(InputError, match=why):
+            mb.model(name).serve("rtx-3090", devices=devices, gguf="Q4_K_M", **settings)
 
 
 def test_what_reads_images_takes_the_bytes_of_its_file(tmp_path):

@@ -62,6 +62,8 @@ def of_serving(serving: Serving) -> Table:
         rows.insert(0, (f"one request of {count(run.length)} tokens", serving.grade, "", ""))
     others = (f", {name} {n}" for name in SHARES[1:] if (n := getattr(run, name)) > 1)
     shared = f"tensor_parallel {run.tensor_parallel}{''.join(others)}"
+    if serving.file and serving.devices > serving.replicas:
+        shared = "layers divided"
     weights, cache = (run.dtype if f == "dtype" else f for f in (run.weights, run.cache_dtype))
     formats = f"weights {serving.file or weights}, cache {cache}"
     several = f"{count(serving.devices)} × " if serving.devices > 1 else ""

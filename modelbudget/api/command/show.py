@@ -90,15 +90,15 @@ def run(
     of_device = {"reserve": of_room.reserve, "accelerators": of_room.accelerators}
     of_engine = {"draft": draft, "mmproj": mmproj}
     if of_file.file is not None:
-        is_shared = of_room.devices > 1
         _refuse_with(f"--file {of_file.file}", {**with_trainer, "trainer": trainer, "train": train,
-                     "inference": inference, "devices": is_shared})  # fmt: skip
+                     "inference": inference})  # fmt: skip
         if of_file.format is None:
             formats = ", ".join(gguf_formats().formats)
             raise InputError([f"--file gguf: no --format; allowed: {formats}"])
         serve, fit = serve or fit, None  # one request fits or not
         if serve is None:
-            _refuse_with(f"--file {of_file.file}", {**of_engine, **of_device})
+            excluded = {**of_engine, **of_device, "devices": of_room.devices > 1}
+            _refuse_with(f"--file {of_file.file}", excluded)
             model = model_with(name, settings, {})
             return gguf_table.show(model, of_file.format, of_file.imatrix, printed)
     else:
