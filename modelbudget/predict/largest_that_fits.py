@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 
 from modelbudget.architecture.base import Architecture
+from modelbudget.architecture.record import MAX_DEPTH
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.architecture.run_values import parts_of_length, tokens
@@ -25,6 +26,8 @@ from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search: a value of one less stands for any."""
+MOST = {"batch": ENDLESS - 1, "length": ENDLESS - 1, "n_layer": MAX_DEPTH}
+"""The largest value of each field that is solved."""
 
 Model = tuple[Architecture, RunConfig]
 
@@ -178,7 +181,7 @@ def solve(
         return None
 
     def is_allowed(value: int) -> bool:
-        return value < ENDLESS and not run_mistake(*at(model, field, value))
+        return value <= MOST[field] and not run_mistake(*at(model, field, value))
 
     @cache
     def n_bytes(value: int) -> int | float:

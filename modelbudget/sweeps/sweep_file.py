@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Discriminator, Field, Tag, field_validator, model_validator
 
 from modelbudget.architecture.base import Count, Size
+from modelbudget.architecture.run_config import in_full
 from modelbudget.common.expressions import TextOrNumber
 from modelbudget.common.strict import Strict
 from modelbudget.common.validation_messages import show
@@ -203,6 +204,18 @@ class Sweep(Strict):
         if isinstance(base, list):
             raise ValueError("must be one; several are an axis, as grid: {base: [a, b]}")
         return base
+
+    @field_validator("fixed", "grid", "points")
+    @classmethod
+    def has_full_names(cls, values: Any) -> Any:
+        """Return the values, lists of them, or points with dtypes by their full names."""
+        match values:
+            case dict():
+                items = values.items()
+                return {k: v if k == "label" else cls.has_full_names(v) for k, v in items}
+            case list():
+                return [cls.has_full_names(value) for value in values]
+        return in_full(values)
 
     @property
     def predicts_alone(self) -> bool:

@@ -163,6 +163,11 @@ def test_nothing_fits_and_nothing_is_solved_and_no_end(catalogue):
     for field, chunks in (("batch", 1), ("length", 8)):  # also where values are multiples
         assert solve((forgetful, RunConfig(loss_chunks=chunks, length=1024)), field,
                      "weights_and_cache", GB) == Solution(ENDLESS - 1, None, "model")  # fmt: skip
+    with pytest.raises(InputError, match="must be at most 10,000"):
+        mb.model("llama-3-8b", n_layer=10_001).parameters()
+    assert solve((forgetful, RunConfig()), "n_layer", "weights_and_cache", GB) == Solution(
+        10_000, None, "model"
+    )
 
 
 def test_a_largest_length_is_the_same_at_whatever_length_it_is_asked():

@@ -58,6 +58,16 @@ def test_a_base_may_have_a_name_that_the_command_knows(sweep):
     assert point.architecture == by_hand.architecture
 
 
+def test_short_names_of_dtypes_mean_what_they_mean_in_the_command(sweep):
+    of_grid = "base: gpt-2-124m\nfixed: {dtype: fp32}\ngrid: {autocast: [bf16, FP16]}\n"
+    in_grid, _, labelled = sweep(f"{of_grid}points: [{{label: fp16, dtype: fp16}}]").points
+    assert (in_grid.run.dtype, in_grid.run.autocast) == ("float32", "bfloat16")
+    assert in_grid.label == "autocast = bfloat16"
+    assert (labelled.run.dtype, labelled.label) == ("float16", "fp16")
+    with pytest.raises(InputError, match=r"grid.dtype: contains 'bfloat16' 2 times"):
+        sweep("base: gpt-2-124m\ngrid: {dtype: [bf16, bfloat16]}")
+
+
 def test_what_is_chosen_comes_before_what_follows(sweep):
     """Chosen values before a sweep's derive, that before the base, that before the family."""
 
