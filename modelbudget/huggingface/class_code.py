@@ -3,8 +3,14 @@
 import re
 from collections.abc import Iterable
 from functools import cache
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+from modelbudget.common.suggestions import offered
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface.classes import shared_keys, translations
 
 OF_ALL_CLASSES = (
     "cache_utils.py", "masking_utils.py", "modeling_rope_utils.py", "utils/generic.py",
@@ -13,6 +19,87 @@ OF_ALL_CLASSES = (
 """Files of the package that compute in a forward pass of any class; not every version has all."""
 READ = re.compile(r'(?:config\.|(?:config|self),\s*"|(?:config|kwargs)\.\w+\(")(\w+)')
 """A key that such a file reads."""
+
+TASKS = (
+    "MODEL_FOR_CAUSAL_LM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_IMAGE_TEXT_TO_TEXT",
+    "MODEL_FOR_MASKED_LM", "MODEL",
+)  # fmt: skip
+"""Names of the tables with the class of each model_type for a task, language models first."""
+MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
+"""Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
+
+
+def class_of(config: dict[str, Any]) -> str:
+    """Return the class that a config names, or without one a language model of its model_type.
+
+    Raises ValueError for a model_type or a class that the installed package has not.
+    """
+    model_type, names = config["model_type"], config.get("architectures") or []
+    known, types = classes_of(model_type), _model_types()
+    if model_type not in types and not known:
+        named = offered(model_type, types, MODEL_TYPES)
+        if what := shared_keys().unread_types.get(model_type):
+            named = f": {what}"
+        code = "; the code that auto_map names is never run" if "auto_map" in config else ""
+        raise ValueError(
+            f"model_type = {show(model_type)}: not one of transformers "
+            f"{version('transformers')}{code}{named}"
+        )
+    if not (names or known):
+        raise ValueError(
+            f"model_type = {show(model_type)}: no language model by default; name the class in "
+            "architectures"
+        )
+    name, *_ = *names, *known
+    if _code(name) is None:
+        raise ValueError(no_class(name, known))
+    return name
+
+
+def no_class(name: str, known: Iterable[str]) -> str:
+    """Return the message about a class that the package has not; `known`: those of its type."""
+    refusal = f"architectures[0] = {show(name)}: not a model class of transformers"
+    return f"{refusal}{offered(name, [*known], '')}"
+
+
+def is_installed() -> bool:
+    """Whether there is a package to read."""
+    return _package() is not None
+
+
+def classes_of(model_type: str) -> list[str]:
+    """Return the classes of a model_type: those with a formula, and the usual ones of the package.
+
+    The first of the package is a language model if it has one.
+    """
+    known = [name for name, of in translations().items() if of.model_type == model_type]
+    usual = [table[model_type] for table in _classes_by_task() if model_type in table]
+    return [*dict.fromkeys([*known, *usual])]
+
+
+@cache
+def _model_types() -> list[str]:
+    """Return every model_type, which is a key of a table that names its config."""
+    code = "".join(map(_of_auto, ("auto_mappings.py", "configuration_auto.py")))
+    return re.findall(r'(?<!\[)"([\w.-]+)"[,:]\s*"\w+Config"', code)
+
+
+@cache
+def _classes_by_task() -> list[dict[str, str]]:
+    """Return the tables of tasks: model_type → class."""
+    code = _of_auto("modeling_auto.py")
+    tables = (
+        re.search(rf"^{task}_MAPPING_NAMES = OrderedDict\((.*?)^\)", code, re.S | re.M)
+        for task in TASKS
+    )
+    rows = re.compile(r'\(\s*"([\w.-]+)",\s*"(\w+)",?\s*\)')
+    return [dict(rows.findall(table[1])) for table in tables if table]
+
+
+def _of_auto(name: str) -> str:
+    """Return the text of a file of the package's auto classes."""
+    path = (_package() or Path()) / "models" / "auto" / name
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def keys_in_code(class_name: str, keys: Iterable[str]) -> list[str]:

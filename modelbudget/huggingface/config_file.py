@@ -9,9 +9,9 @@ from modelbudget.common.bounded_json import each_key_once, load_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
-from modelbudget.huggingface.class_code import keys_in_code
+from modelbudget.huggingface.class_code import class_of, is_installed, keys_in_code
 from modelbudget.huggingface.classes import shared_keys, translations
-from modelbudget.huggingface.keys_of_class import without_code
+from modelbudget.huggingface.keys_of_class import too_large, without_code
 from modelbudget.huggingface.read_config import (
     fields_of,
     known_class,
@@ -146,18 +146,28 @@ def _without_formula(
     run, notes = run_settings(config)
     weights, of_weights = quantization.weight_format(config, {})
     config = config | ({"architectures": [class_name]} if class_name else {})
-    if why is None or isinstance(why, NoFormulaError):
-        fields = bounded_check.ask("fields_of", config)
-    else:
-        try:
-            fields = bounded_check.ask("fields_of_built", config)
-        except ValueError:
-            raise why from None
+    fields = _fields_of_class(config, why)
     notes += [*misdescribes(None, config), *not_used(None, config)]
     notes += _tied_nevertheless(config, fields)
     lines = str(why).splitlines() if why else ()
     notes += [Note(f"{line}; measured without a formula: {class_name} is traced") for line in lines]
     return Configured("hugging-face", fields, None, run | weights, [*notes, *of_weights])
+
+
+def _fields_of_class(config: dict[str, Any], why: ValueError | None) -> dict[str, Any]:
+    """Return what transformers reads, whose import takes seconds: all else is checked before."""
+    has_no_formula_alone = why is None or isinstance(why, NoFormulaError)
+    try:
+        if is_installed():
+            class_of(config)
+        if mistakes := [*too_large(without_code(config))]:
+            raise ValueError("\n".join(mistakes))
+        question = "fields_of" if has_no_formula_alone else "fields_of_built"
+        return bounded_check.ask(question, config)
+    except ValueError:
+        if has_no_formula_alone:
+            raise
+        raise why from None
 
 
 def _tied_nevertheless(config: dict[str, Any], fields: dict[str, Any]) -> list[Note]:

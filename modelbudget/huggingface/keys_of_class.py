@@ -8,10 +8,25 @@ from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
+from modelbudget.common.validation_messages import show
+from modelbudget.huggingface.classes import shared_keys
+
 Path = tuple[str, ...]
 """Keys of nested parts, the outermost first."""
 _CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
 """Keys that name external code: modules of a model page, kernels of a hub."""
+MOST = 2**40
+MOST_LAYERS = 10_000
+MOST_EXPERTS = 1_000_000
+WIDEST = 2**24
+_LIMITS = {
+    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
+    re.compile(r"\w*experts?"): MOST_EXPERTS,
+    re.compile(r"d_\w+|\w*_(size|dim)"): WIDEST,
+}
+"""Numbers of modules and of experts, which make a class slow to build, and widths. All else may be
+larger: frequencies of RoPE, seeds, rows of a table of n-grams.
+"""
 
 
 def without_code(config: dict[str, Any]) -> dict[str, Any]:
@@ -21,6 +36,20 @@ def without_code(config: dict[str, Any]) -> dict[str, Any]:
         for key, value in config.items()
         if not _CODE.fullmatch(key)
     }
+
+
+def too_large(config: dict[str, Any]) -> Iterator[str]:
+    """Yield a mistake for each size that is too large to build on any machine."""
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from (f"{key}.{line}" for line in too_large(value))
+        elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
+            yield from too_large({f"{key}[{i}]": item for i, item in enumerate(value)})
+        elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
+            most = next((n for keys, n in _LIMITS.items() if keys.fullmatch(key)), MOST)
+            values = value if isinstance(value, list) else [value]
+            if any(isinstance(size, int) and size > most for size in values):
+                yield f"{key} = {show(value)}: must be at most {most:,}"
 
 
 def stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:

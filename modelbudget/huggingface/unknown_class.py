@@ -8,12 +8,10 @@ bounded process, and so do the workers that measure.
 """
 
 import json
-import re
-from typing import Any, cast
+from typing import Any
 
-from modelbudget.common.suggestions import offered
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface.classes import shared_keys, translations
+from modelbudget.huggingface.class_code import class_of, classes_of, no_class
 from modelbudget.huggingface.keys_of_class import stretch, without_code
 from modelbudget.huggingface.offline import refusals, transformers
 
@@ -26,36 +24,11 @@ SPELLINGS = {
 OF_TARGET = "max_target_positions"
 """The key of `n_ctx` where a source has other positions (Whisper)."""
 
-OF_TASKS = (
-    transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
-    transformers.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, transformers.MODEL_FOR_MASKED_LM_MAPPING,
-    transformers.MODEL_MAPPING,
-)  # fmt: skip
-"""Configs → the class of transformers for each task, language models first."""
-MODEL_TYPES = "python -c 'from transformers import CONFIG_MAPPING as m; print(*m.keys())'"
-"""Prints every model type. `len(CONFIG_MAPPING)` is 0, since its entries are loaded lazily."""
-
-MOST = 2**40
-MOST_LAYERS = 10_000
-MOST_EXPERTS = 1_000_000
-WIDEST = 2**24
-_LIMITS = {
-    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
-    re.compile(r"\w*experts?"): MOST_EXPERTS,
-    re.compile(r"d_\w+|\w*_(size|dim)"): WIDEST,
-}
-"""Numbers of modules and of experts, which make a class slow to build, and widths. All else may be
-larger: frequencies of RoPE, seeds, rows of a table of n-grams.
-"""
-
 
 def fields_of(config: dict[str, Any]) -> dict[str, Any]:
     """Translate a config.json to fields of the family `hugging-face`. Raises ValueError."""
     class_name = _class_of(config)
     config = without_code(config)
-    mistakes = list(_absurd(config))
-    if mistakes:
-        raise ValueError("\n".join(mistakes))
     place, keys = _text_part(config)
     sizes = {field: place.get(key) for field, key in keys.items()}
     tied = config.get("tie_word_embeddings", place.get("tie_word_embeddings"))
@@ -139,29 +112,11 @@ def _config_class(config: dict[str, Any]) -> Any:
 
 def _class_of(config: dict[str, Any]) -> str:
     """Return the class that a config names, or without one a language model of its model_type."""
-    model_type, names = config["model_type"], config.get("architectures") or []
-    known = _classes_of(model_type)
-    if model_type not in transformers.CONFIG_MAPPING and not known:
-        named = offered(model_type, transformers.CONFIG_MAPPING.keys(), MODEL_TYPES)
-        if what := shared_keys().unread_types.get(model_type):
-            named = f": {what}"
-        code = "; the code that auto_map names is never run" if "auto_map" in config else ""
-        raise ValueError(
-            f"model_type = {show(model_type)}: not one of transformers "
-            f"{transformers.__version__}{code}{named}"
-        )
-    if not (names or known):
-        raise ValueError(
-            f"model_type = {show(model_type)}: no language model by default; name the class in "
-            "architectures"
-        )
-    name, *_ = *names, *known
+    name, model_type = class_of(config), config["model_type"]
+    known = classes_of(model_type)
     class_ = getattr(transformers, name, None)
     if not (isinstance(class_, type) and issubclass(class_, transformers.PreTrainedModel)):
-        raise ValueError(
-            f"architectures[0] = {show(name)}: not a model class of transformers"
-            f"{offered(name, known, '')}"
-        )
+        raise ValueError(no_class(name, known))
     type_of_class = getattr(class_.config_class, "model_type", None)
     if type_of_class != model_type and name not in known:
         raise ValueError(
@@ -169,19 +124,6 @@ def _class_of(config: dict[str, Any]) -> str:
             f"each other: the class is of model_type {show(type_of_class)}"
         )
     return name
-
-
-def _classes_of(model_type: str) -> list[str]:
-    """Return the classes of a model_type: those with a formula, and the usual ones of the package.
-
-    The first of the package is a language model if it has one.
-    """
-    known = [name for name, of in translations().items() if of.model_type == model_type]
-    if model_type in transformers.CONFIG_MAPPING:
-        config_class = transformers.CONFIG_MAPPING[model_type]
-        usual = [of_task[config_class] for of_task in OF_TASKS if config_class in of_task]
-        known += [cast(type, class_).__name__ for class_ in usual if isinstance(class_, type)]
-    return [*dict.fromkeys(known)]
 
 
 def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -193,17 +135,3 @@ def _text_part(config: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     spelled = getattr(config_class, "attribute_map", {})
     names = SPELLINGS | ({"n_ctx": OF_TARGET} if hasattr(config_class, OF_TARGET) else {})
     return config, {field: spelled.get(name, name) for field, name in names.items()}
-
-
-def _absurd(config: dict[str, Any]):
-    """Yield a mistake for each size that is too large to build on any machine."""
-    for key, value in config.items():
-        if isinstance(value, dict):
-            yield from (f"{key}.{line}" for line in _absurd(value))
-        elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-            yield from _absurd({f"{key}[{i}]": item for i, item in enumerate(value)})
-        elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
-            most = next((n for keys, n in _LIMITS.items() if keys.fullmatch(key)), MOST)
-            values = value if isinstance(value, list) else [value]
-            if any(isinstance(size, int) and size > most for size in values):
-                yield f"{key} = {show(value)}: must be at most {most:,}"

@@ -8,6 +8,8 @@ from modelbudget.common.validation_messages import show
 from modelbudget.huggingface.classes import Case, Meaning
 
 ABSENT = object()
+WITHOUT_END = ("n_ctx", "window")
+"""Fields for which classes may have -1: no bound."""
 
 
 class NoFormulaError(ValueError):
@@ -66,6 +68,8 @@ def of_size(field: str, key: str, value, mistakes: Mistakes) -> dict[str, int]:
             mistakes.no_size.append(mistakes.wrong[-1])
     elif any(item < 0 for item in of_layers):
         mistakes.wrong.append(f"{key} = {show(value)}: must not be negative")
+        if field not in WITHOUT_END:
+            mistakes.no_size.append(mistakes.wrong[-1])
     elif any(item != size for item in of_layers):
         message = f"{key} = {show(value)}: not supported (allowed: the same for all layers)"
         mistakes.unsupported.append(message)

@@ -20,7 +20,7 @@ from modelbudget.common.errors import InputError
 from modelbudget.common.workers import Bound, Helper
 from modelbudget.compare.comparison import compare, verdict
 from modelbudget.families import families
-from modelbudget.huggingface import bounded_check
+from modelbudget.huggingface import bounded_check, class_code
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.offline import transformers
 from modelbudget.huggingface.read_config import fields_of
@@ -703,6 +703,29 @@ def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
     (line,) = refusal.value.mistakes
     for fragment in ["sweep.yaml", "config.json", *fragments]:
         assert fragment in line
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LLAMA | {"hidden_size": -64},
+        *(BAD[name][0] for name in ("unknown model_type", "a model_type of a model page")),
+        *(BAD[name][0] for name in ("class that is none", "10^18 wide without a formula")),
+    ],
+)
+def test_a_message_comes_before_transformers_is_imported(from_config, monkeypatch, config):
+    monkeypatch.setattr(bounded_check, "ask", lambda question, _: pytest.fail(question))
+    with pytest.raises(InputError):
+        from_config(config)
+
+
+def test_tables_in_the_code_of_transformers_are_those_of_the_package():
+    assert {*class_code._model_types()} == {*transformers.CONFIG_MAPPING.keys()}
+    for model_type in ("xlnet", "mistral", "bart"):
+        config = transformers.CONFIG_MAPPING[model_type]
+        classes = class_code.classes_of(model_type)
+        for table in (transformers.MODEL_FOR_CAUSAL_LM_MAPPING, transformers.MODEL_MAPPING):
+            assert table[config].__name__ in classes
 
 
 @pytest.mark.parametrize(
