@@ -11,6 +11,7 @@ from modelbudget.catalogue import named_models
 from modelbudget.catalogue.named_models import Base, as_spelled, without_owner
 from modelbudget.catalogue.quantised_copies import copy_of
 from modelbudget.common import user_code
+from modelbudget.common.bounded_json import load_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml
 from modelbudget.common.paths import CONFIGS
@@ -35,6 +36,11 @@ _PAGE = re.compile(
 _FOLDER = re.compile(r"[^:]*/|(\./|\.\./|/)[^:]*(?<!\.json)|[^:/]+(/[^:/]+){2,}(?<!\.json)")
 """A path that is no name of a repository: it ends in a slash, begins with one, or has several."""
 _WITH_CONFIG = "a config.json or a folder with one"
+_OF_TRAINER = "a trainer's settings as options (docs/how-to/fine-tune.md)"
+_OF_DEEPSPEED = {"train_batch_size", "train_micro_batch_size_per_gpu", "zero_optimization"}
+"""Keys of which each file of DeepSpeed has one, and no config.json."""
+_VALUES = ("_component_", "type", "device", "enabled")
+"""Keys whose value is that of the part which has them: torchtune's, and DeepSpeed's."""
 _NO_MODELS = {
     "adapter_config.json": "an adapter; allowed: the model that it is of, with `adapter`",
     "model_index.json": "a pipeline of diffusers; allowed: a model that reads tokens",
@@ -175,10 +181,8 @@ def _config(name: str) -> Path | None:
         if not path.is_file():
             raise InputError([f"{name}: needs the model's config.json: {path}: no such file"])
     elif path.suffix in (".yaml", ".yml") and os.path.isfile(path):
-        of_trainer = "a trainer's settings as options (docs/how-to/fine-tune.md)"
-        of_sweep = f"a sweep with `modelbudget sweep {name}`"
-        no_model = f"{name}: no model; allowed: {of_sweep}, {of_trainer}"
-        raise InputError([no_model, *_settings_of_trainer(path)])
+        of_sweep = f"a sweep with `modelbudget sweep {name}`, {_OF_TRAINER}"
+        raise InputError([f"{name}: no model; allowed: {of_sweep}", *_settings_of_trainer(path)])
     elif _FOLDER.fullmatch(name):
         raise InputError([f"{name}: no such folder; allowed: {_WITH_CONFIG}"])
     elif path.suffix != ".json":
@@ -186,6 +190,9 @@ def _config(name: str) -> Path | None:
     if path.name in _NO_MODELS and path.is_file():
         raise InputError([f"{path}: {_NO_MODELS[path.name]}"])
     _must_be_file(path, _WITH_CONFIG)
+    if _OF_DEEPSPEED & load_json(path, constants=True).keys():
+        no_model = f"{path}: of DeepSpeed; allowed: a model, with {_OF_TRAINER}"
+        raise InputError([no_model, *_settings_of_trainer(path)])
     return path
 
 
@@ -193,7 +200,7 @@ def _settings_of_trainer(path: Path) -> Iterator[str]:
     """Yield what to write in place of each key of a trainer's file, and which have no answer."""
     answers: dict[str, str] = {}
     try:
-        keys = dict(_keys(load_yaml(path)))
+        keys = dict(_keys(load_json(path) if path.suffix == ".json" else load_yaml(path)))
     except InputError:  # which `modelbudget sweep` says
         return
     for key, value in keys.items():
@@ -208,12 +215,12 @@ def _settings_of_trainer(path: Path) -> Iterator[str]:
 
 
 def _keys(mapping: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a file and of the mappings in it; torchtune's have a `_component_`."""
+    """Yield the keys of a file and of the mappings in it, which may have a value themselves."""
     for key, value in mapping.items():
         if isinstance(value, dict):
-            if component := value.get("_component_"):
-                yield key, component
-            yield from _keys({name: of for name, of in value.items() if name != "_component_"})
+            of_part = {name: of for name, of in value.items() if name not in _VALUES}
+            yield from _keys({key: next((value[n] for n in _VALUES if value.get(n)), None)})
+            yield from _keys(of_part)
         elif value not in (None, False, ""):
             yield key, value
 

@@ -132,6 +132,11 @@ tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 
 optimizer: {_component_: torch.optim.AdamW, fused: true, lr: 3e-4}
 enable_activation_checkpointing: true
 """  # as recipes/configs/llama3/8B_lora_single_device.yaml (bd2a0fc7)
+DEEPSPEED = """{
+"bf16": {"enabled": true}, "fp16": {"enabled": false}, "train_micro_batch_size_per_gpu": 4,
+"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu"}, "overlap_comm": true},
+"optimizer": {"type": "AdamW", "params": {"lr": 1e-5}}, "wall_clock_breakdown": true
+}"""  # as deepspeed.ai/docs/config-json names them
 
 
 @pytest.mark.parametrize(
@@ -146,6 +151,11 @@ enable_activation_checkpointing: true
                      "lora_rank": "`adapter_rank` here", "optimizer": "AdamW': `optimizer` here",
                      "fused": "`fused` here",
                      "enable_activation_checkpointing": "`recompute` here"}, []),
+        (DEEPSPEED, {"bf16": "`autocast=bfloat16`",
+                     "train_micro_batch_size_per_gpu": "n_microbatch", "stage": "write `zero`",
+                     "offload_optimizer": "`optimizer=adamw-offload`",
+                     "overlap_comm": "zero is FSDP2's", "optimizer": "AdamW': `optimizer` here"},
+         ["wall_clock_breakdown"]),
         ("title: a\nquestion: b\nbase: llama-3\n"
          "fixed: {length: 8, batch: 1, dtype: bfloat16}", {}, []),
         ("a: [", {}, []),
@@ -153,7 +163,7 @@ enable_activation_checkpointing: true
 )  # fmt: skip
 def test_each_key_of_a_trainers_file_has_an_answer_or_is_named(tmp_path, text, answers, unknown):
     """A file was refused in one line, and its reader left to a table of the docs."""
-    path = tmp_path / "file.yml"
+    path = tmp_path / ("file.json" if text == DEEPSPEED else "file.yml")
     path.write_text(text)
     with pytest.raises(InputError) as refusal:
         mb.model(path)

@@ -116,6 +116,8 @@ def other_name(error: Any, of_model: set[str]) -> str | None:
         near = [f"--adapter {name}"]
     elif name == "qlora":
         near = ["--adapter lora --weights bnb-4bit"]
+    elif name in ("output", "output_format") and "json" in wanted:
+        near = ["--json, --csv, --markdown"]
     meant = f"allowed: {near[0]}" if near else without_setting(name)
     return meant and f"{error.option_name}: no such option; {meant}"
 
