@@ -98,7 +98,7 @@ def _weights(reading: Reading) -> Line:
     terms = [(run.weights if run.weights != "dtype" else run.dtype, weight_bytes(a, run))]
     parts: list[tuple[str, int]] = []
     is_vllm = reading.number.tool == "vLLM"
-    (terms if is_vllm else parts).extend(bytes_besides(a, run).items())
+    terms.extend(bytes_besides(a, run, reading.number.tool).items())
     if of_head := draft_head_bytes(a, run):
         terms.append(("head of EAGLE 3", of_head))
         parts.append(("RoPE table of the head", rotary_bytes(a, run)))

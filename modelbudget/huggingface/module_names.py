@@ -47,8 +47,8 @@ SIMPLE = re.compile(
     rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\[\w+\]|\\?\.|\w|{WORDS})*\$?"
 )
 """Patterns that take a short time: words, any letters between them, and choices of words."""
-MAX_REPEATED, MANY_NAMES = 3, 5000
-"""Parts of a pattern that may be repeated, one less for more names than these."""
+LONGEST, MAX_REPEATED, MANY_NAMES = 200, 3, 5000
+"""Characters of a pattern, and parts that may be repeated, one less for more names than these."""
 
 Paths = tuple[str, ...]
 """Our matrices, as part.matrix, of which a linear layer of a class consists."""
@@ -215,11 +215,15 @@ def _choice(method: str, text: str, n_name: int) -> Choice | None:
 
 
 def is_simple(pattern: str, n_name: int) -> bool:
-    """Whether a pattern takes a short time for so many names, and is one."""
-    repeated = MAX_REPEATED - (n_name > MANY_NAMES)
-    if len(pattern) > 200 or pattern.count("*") + pattern.count("+") > repeated:
-        return False
+    """Whether a pattern takes a short time for so many names, is one, and has few signs."""
     try:
-        return bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
+        return is_quick(pattern, n_name) and bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
     except re.error:
         return False
+
+
+def is_quick(pattern: str, n_name: int = 0) -> bool:
+    """Whether a pattern takes a short time for so many names: it repeats little, and no group."""
+    n_repeated = sum(map(pattern.count, "*+{"))
+    most = MAX_REPEATED - (n_name > MANY_NAMES)
+    return len(pattern) <= LONGEST and n_repeated <= most and not re.search(r"\)[*+{]", pattern)

@@ -351,22 +351,25 @@ def scalar_bytes(a: Any, run: RunConfig) -> int:
     return SCALARS_OF_ATTENTION * BLOCK * n_layer + of_matrices
 
 
-def bytes_besides(a: Architecture, run: RunConfig) -> dict[str, int]:
-    """Return the bytes that vLLM holds for quantised matrices besides `weight_bytes`, by name.
+def bytes_besides(a: Architecture, run: RunConfig, engine: str = "vLLM") -> dict[str, int]:
+    """Return the bytes that an engine holds for matrices besides `weight_bytes`, by name.
 
-    Scales of channels are in float32. MLA's keys and values are formed from copies in the dtype
-    (`process_weights_after_loading` of layers/attention/mla_attention.py).
+    Scales of channels are in float32. MLA's keys and values are formed from copies in the dtype:
+    vLLM's of quantised matrices (`process_weights_after_loading` of
+    layers/attention/mla_attention.py), SGLang's of all (`post_load_weights` of
+    srt/models/deepseek_common/deepseek_weight_loader.py).
     """
-    if run.cache_layout != "paged" or run.weights not in FORMATS:
+    if run.cache_layout != "paged":
         return {}
     held: Counter[str] = Counter()
     size = bytes_of(run.dtype)
     of_scale = max(4 - size, 0) if run.weights in ("fp8-channel", "int8-channel") else 0
     for matrix, n_layer in matrices_of(rank_of(a, run)):
-        if converts(run, matrix.routed, matrix.path):
-            rows = n_layer * matrix.n * matrix.d_out
-            held["scales in float32"] += of_scale * rows
-            held["copies of kv_up"] += size * rows * matrix.d_in * (matrix.name == KV_UP)
+        is_converted = run.weights in FORMATS and converts(run, matrix.routed, matrix.path)
+        rows = n_layer * matrix.n * matrix.d_out
+        held["scales in float32"] += of_scale * rows * is_converted
+        if matrix.name == KV_UP and (is_converted or engine == "SGLang"):
+            held["copies of kv_up"] += size * rows * matrix.d_in
     return +held
 
 

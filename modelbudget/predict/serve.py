@@ -98,31 +98,30 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     """
     rank = rank_of(a, run)
     fields: Any = rank
-    length = run.batched_tokens
+    n, length = run.batched_tokens, run.batched_tokens
     if getattr(rank, "position", "") == "learned":
         length = min(length, fields.n_ctx)
     if getattr(rank, "n_encoder_layer", 0):  # of whose sources no token sees those of another
         length = min(length, run.length)
-    batch = ceil_div(run.batched_tokens, length)
+    n_row = ceil_div(n, length)  # of equal lengths, or as many as are whole
+    shapes = {(n_row, ceil_div(n, n_row)), (n // length, length)}
     if hasattr(rank, "window"):  # kernels of engines keep no scores and no masks in memory
         shown = {"window": fields.window and max(fields.window, length)}
         shown |= {"sinks": False} if hasattr(rank, "sinks") else {}
         shown |= {"position": "none"} if getattr(rank, "position", "") == "alibi" else {}
         rank = rank.model_copy(update=shown)
-    plain = run.model_copy(
-        update=ALONE | {"weights": "dtype", "batch": batch, "length": length, "backend": "gpu"}
-    )
+    plain = run.model_copy(update=ALONE | {"weights": "dtype", "backend": "gpu"})
     peaks, reason = [], None
     scanned = [name for name in STATES_OF_SCANS if getattr(rank, name, 0)]
     without_states = rank.model_copy(update=dict.fromkeys(scanned, 1))
     for how, kernel in product(("separate", "packed"), ("flash", "efficient")):
         settings = {"projections": how, "gate_and_up": how, "attention_kernel": kernel}
-        varied = plain.model_copy(update=settings)
         try:
-            peak = totals("peak_inference_bytes", without_states, varied)["prefill"]
-            for quantity in ("parameter_bytes", "cache_bytes"):
-                peak -= sum(totals(quantity, without_states, varied).values())
-            peaks.append(peak)
+            varied = (
+                plain.model_copy(update=settings | {"batch": batch, "length": tokens})
+                for batch, tokens in shapes
+            )
+            peaks.append(max(_without_results(without_states, of_shape) for of_shape in varied))
         except ValueError as error:
             reason = error
     if not peaks:
@@ -130,6 +129,13 @@ def forward_bytes(a: Architecture, run: RunConfig) -> tuple[int, int]:
     of_experts = dequantised_experts(rank, run)
     most = max(peaks) + chunk_states(rank, run) + max(largest_matrix(rank, run), of_experts)
     return min(peaks) + of_experts, most
+
+
+def _without_results(a: Architecture, run: RunConfig) -> int:
+    """Return the bytes of a prefill besides its parameters and its cache. Raises ValueError."""
+    of_model = [*totals("parameter_bytes", a, run).values()]
+    of_cache = [*totals("cache_bytes", a, run).values()]
+    return totals("peak_inference_bytes", a, run)["prefill"] - sum(of_model) - sum(of_cache)
 
 
 def chunk_states(a: Architecture, run: RunConfig) -> int:
