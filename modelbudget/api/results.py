@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -48,8 +49,19 @@ class Results(Frames):
 
     def sweeps(self) -> list[str]:
         """Return the names of the sweeps that were measured."""
-        tables = self.folder.glob("*/comparison.parquet")
-        return sorted(path.parent.name for path in tables)
+        return self._with("comparison.parquet")
+
+    def predicted(self) -> list[str]:
+        """Return the names of the sweeps that were predicted and not measured."""
+        return self._with("predictions")
+
+    def _with(self, name: str) -> list[str]:
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{name}"))
+
+    def _check(self, names: Collection[str], known: list[str]) -> None:
+        if unknown := [name for name in names if name not in known]:
+            allowed = ", ".join(known) or "none has run"
+            raise InputError([f"{self.folder}: no sweep {unknown[0]!r} (allowed: {allowed})"])
 
     @checked(sweeps=TEXTS)
     def comparison(self, *sweeps: str) -> pl.DataFrame:
@@ -61,9 +73,7 @@ class Results(Frames):
         import polars as pl
 
         known = self.sweeps()
-        if unknown := [name for name in sweeps if name not in known]:
-            allowed = ", ".join(known) or "none has run"
-            raise InputError([f"{self.folder}: no sweep {unknown[0]!r} (allowed: {allowed})"])
+        self._check(sweeps, known)
         frames = [
             pl.read_parquet(self.folder / name / "comparison.parquet").select(
                 pl.lit(name).alias("sweep"), pl.all()
@@ -71,6 +81,18 @@ class Results(Frames):
             for name in sweeps or known
         ]
         return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+
+    @checked(sweep=TEXT)
+    def predictions(self, sweep: str) -> pl.LazyFrame:
+        """Return one row for each combination of a sweep that was predicted and not measured.
+
+        They may be a hundred million: what is needed of them is read with `collect()`. Columns as
+        in docs/results.md. Raises InputError for a name without predictions.
+        """
+        import polars as pl
+
+        self._check([sweep], self.predicted())
+        return pl.scan_parquet(self.folder / sweep / "predictions" / "*.parquet")
 
     def rows(self) -> list[dict]:
         """Return `comparison` of all sweeps as rows."""
@@ -98,7 +120,8 @@ class Results(Frames):
         return html_table(f"Results of {self.folder}", counted)
 
     def __repr__(self) -> str:
-        return f"<Results {self.folder}: {', '.join(self.sweeps()) or 'nothing measured'}>"
+        names = ", ".join([*self.sweeps(), *self.predicted()])
+        return f"<Results {self.folder}: {names or 'nothing measured'}>"
 
 
 @checked(folder=PATH)
@@ -108,7 +131,7 @@ def results(folder: str | Path = RESULTS) -> Results:
     if not os.path.isdir(path):  # False for a name that no file can have
         raise InputError([f"{path}: no such folder; allowed: the results/ of a run"])
     opened = Results(path.resolve())
-    if not opened.report.is_file() and not opened.sweeps():
+    if not (opened.report.is_file() or opened.sweeps() or opened.predicted()):
         raise InputError([f"{path}: no results in it; allowed: the results/ of a run"])
     return opened
 

@@ -348,6 +348,15 @@ def test_results_are_read_from_the_folder_given_and_no_other(tmp_path, monkeypat
     assert found.to_polars()["point"].to_list() == ["old-results"]
     with pytest.raises(mb.InputError, match="empty: no results in it"):
         mb.results("empty")
+    parts = tmp_path / "empty" / "grid" / "predictions"
+    parts.mkdir(parents=True)
+    for number in (1, 0):  # the files of a run, one for some chunks of rows
+        pl.DataFrame({"d_model": [number]}).write_parquet(parts / f"part-0000{number}.parquet")
+    of_grid = mb.results("empty")
+    assert (of_grid.sweeps(), of_grid.predicted()) == ([], ["grid"])
+    assert of_grid.predictions("grid").collect()["d_model"].to_list() == [0, 1]
+    with pytest.raises(mb.InputError, match=r"empty: no sweep 'old' \(allowed: grid\)"):
+        of_grid.predictions("old")
 
 
 def test_results_are_tidy_frames(reported):
