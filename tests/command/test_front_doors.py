@@ -123,7 +123,10 @@ def command(monkeypatch, capsys, tmp_path):
             "llama-3-8b --trainer dpo --devices 8",
             'for replicas write --set "data_parallel=8, gradient_buckets=copied"',
         ),
-        ("llama-3-8b --output json", "--output: no such option; allowed: --json, --csv, --markdown"),
+        (
+            "llama-3-8b --output json",
+            "--output: no such option; allowed: --json, --csv, --markdown",
+        ),
         ("llama-3-8b --lora", "--lora: no such option; allowed: --adapter lora"),
         (
             "compare gpt2 gpt2 --trainer grpo",
