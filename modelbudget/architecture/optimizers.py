@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field
 
 from modelbudget.architecture.arithmetic import ceil_div, is_nothing, largest, positive
-from modelbudget.architecture.run_values import bytes_of
+from modelbudget.architecture.run_values import bytes_of, exact_bytes
 from modelbudget.common.paths import CONFIGS
 from modelbudget.common.strict import Strict, read_strict
 
@@ -108,11 +108,14 @@ OF_NUMBERS = ("one", "all")
 
 
 class State(Strict):
-    """One tensor, or several alike, that is kept for a parameter from step to step."""
+    """One tensor, or several alike, that is kept for a parameter from step to step.
+
+    `dtype`: exact is float32, or float64 of parameters in that.
+    """
 
     name: str
     numbers: Literal[tuple(NUMBERS)] = "all"  # pyrefly: ignore[invalid-literal]
-    dtype: Literal["parameter", *BITS] = "parameter"  # pyrefly: ignore[invalid-literal]
+    dtype: Literal["parameter", "exact", *BITS] = "parameter"  # pyrefly: ignore[invalid-literal]
     count: int = 1
     block: Annotated[int, Field(ge=1)] = 1
     largest: int | None = None
@@ -122,7 +125,9 @@ class State(Strict):
     def n_bytes(self, t: Sizes, r):
         """Count its bytes for a parameter tensor."""
         numbers = NUMBERS[self.numbers](t, r, self)
-        if self.dtype != "parameter":
+        if self.dtype == "exact":
+            each = exact_bytes(r.dtype) * numbers
+        elif self.dtype != "parameter":
             bits = BITS[self.dtype]
             each = ceil_div(bits * numbers, 8) if bits % 8 else bits // 8 * numbers
         else:

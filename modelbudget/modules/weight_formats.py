@@ -233,8 +233,10 @@ def _rows_of_int8(token: Any, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def _replace_table(model: Any, stored: StoredFormat, run: RunConfig) -> None:
-    """Replace the table of tokens, which a tied head reads too."""
-    token = model.embedding.token
+    """Replace the table of tokens, which a tied head reads too; characters have none."""
+    token = getattr(model.embedding, "token", None)
+    if token is None:
+        return
     packed = stored_layer(
         "embedding.token", SimpleNamespace(weight=token.weight, bias=None), stored, run
     )

@@ -54,8 +54,10 @@ def _tokens_bytes(cache: LayerCache, run: RunConfig) -> int:
     if run.cache_layout == "cells":
         return cells_of(cache, run) * cache.token_bytes(run)
     n = run.length if cache.of_source else target_tokens(run)
-    if cache.window and run.cache_layout != "dynamic-prompt":
-        n = min(n, cache.window)  # of a prompt, transformers' layer keeps a view of all keys
+    # Of a prompt transformers' layer keeps a view of all keys, of a window of 1 the keys [-0:].
+    layouts_of_all = ("dynamic-prompt", "dynamic") if cache.window == 1 else ("dynamic-prompt",)
+    if cache.window and run.cache_layout not in layouts_of_all:
+        n = min(n, cache.window)
     n_unquantised = min(run.cache_unquantised, n)
     quantised, plain = cache.token_bytes(run), cache.token_bytes(run, "dtype")
     return run.batch * ((n - n_unquantised) * quantised + n_unquantised * plain)

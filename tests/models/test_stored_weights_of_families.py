@@ -166,3 +166,13 @@ def test_flan_t5_xxl_in_8_bits():
     n_number = 72 * 4 * 4096 * 4096 + 48 * 2 * 4096 * 10240
     n_row = 72 * 4 * 4096 + 48 * 2 * 10240
     assert in_dtype - stored == n_number - 4 * n_row
+
+
+def test_a_format_of_tables_leaves_characters_as_they_are():
+    """MLX's has the table of tokens too, which a model that reads characters has not."""
+    a = mb.model("big-lstm-cnn-input", n_vocab=60, d_hidden=64, d_last=64).architecture
+    with uninitialised():
+        model = build(a, "meta", "bfloat16")
+        arrange(model, RunConfig(dtype="bfloat16", weights="mlx-4bit"))
+    assert model.embedding.character.weight.shape == (a.n_character, a.d_character)
+    assert model.head.weight.dtype == torch.int32
