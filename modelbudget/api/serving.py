@@ -29,7 +29,6 @@ from modelbudget.files.gguf_header import read_header
 from modelbudget.files.gguf_model import ARCHITECTURE, WHOLE_KEYS
 from modelbudget.files.gguf_tensors import layer_of
 from modelbudget.huggingface.checkpoint_files import Tensor
-from modelbudget.huggingface.module_names import LONGEST, MAX_REPEATED, is_quick
 from modelbudget.predict.engine_weights import SHARES, with_stored_experts
 from modelbudget.predict.layer_split import layer_shares
 from modelbudget.predict.serve import Draft, Served, Term, served, without_mtp
@@ -471,14 +470,6 @@ def _refuse_unknown(model: ChosenModel, architecture: Architecture, run: RunConf
     if run.adapter != "none":
         raise InputError([f"{model.name}: adapter = {run.adapter}: not known in serving; allowed: "
                           "adapter: none (served_adapters counts them)"])  # fmt: skip
-    of_host = f"{model.name}: host_tensors = {run.host_tensors}"
-    try:
-        re.compile(run.host_tensors)
-    except re.error as error:
-        raise InputError([f"{of_host}: no pattern: {error}"]) from None
-    if not is_quick(run.host_tensors):
-        allowed = f"at most {LONGEST} characters, and {MAX_REPEATED} of * + {{ after no group"
-        raise InputError([f"{of_host}: may take hours to match; allowed: {allowed}"])
     if run.weights == "unknown":
         notes = (note.text for note in model.base.notes if note.text.startswith(QUANTIZATION))
         why = next(notes, "weights = unknown: bytes are refused")

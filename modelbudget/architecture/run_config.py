@@ -3,7 +3,7 @@
 from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from modelbudget.architecture import optimizer_rules, optimizers
 from modelbudget.architecture.constraint import Check, Constraint
@@ -14,6 +14,7 @@ from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.common.errors import InputError
 from modelbudget.common.files import load_yaml, yaml_files
 from modelbudget.common.paths import CONFIGS
+from modelbudget.common.patterns import checked_pattern
 from modelbudget.common.validation_messages import describe, show, unknown_fields
 
 HALF = ("bfloat16", "float16")
@@ -203,7 +204,7 @@ class ServedCache(Record):
     draft_head: Literal["none", "eagle3"] = "none"
     host_layers: Size = 0
     host_expert_layers: Size = 0
-    host_tensors: str = ""
+    host_tensors: Annotated[str, AfterValidator(checked_pattern)] = ""
     mla_cache: Literal["latents", "heads"] = "latents"
 
     constraints: ClassVar[tuple[Check, ...]] = (*rules("cache"),)

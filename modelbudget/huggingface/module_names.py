@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+from modelbudget.common.patterns import is_quick
 from modelbudget.common.strict import Strict, shipped
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.weight_formats import MTP
@@ -47,8 +48,6 @@ SIMPLE = re.compile(
     rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\[\w+\]|\\?\.|\w|{WORDS})*\$?"
 )
 """Patterns that take a short time: words, any letters between them, and choices of words."""
-LONGEST, MAX_REPEATED, MANY_NAMES = 200, 3, 5000
-"""Characters of a pattern, and parts that may be repeated, one less for more names than these."""
 
 Paths = tuple[str, ...]
 """Our matrices, as part.matrix, of which a linear layer of a class consists."""
@@ -220,10 +219,3 @@ def is_simple(pattern: str, n_name: int) -> bool:
         return is_quick(pattern, n_name) and bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
     except re.error:
         return False
-
-
-def is_quick(pattern: str, n_name: int = 0) -> bool:
-    """Whether a pattern takes a short time for so many names: it repeats little, and no group."""
-    n_repeated = sum(map(pattern.count, "*+{"))
-    most = MAX_REPEATED - (n_name > MANY_NAMES)
-    return len(pattern) <= LONGEST and n_repeated <= most and not re.search(r"\)[*+{]", pattern)

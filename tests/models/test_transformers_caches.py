@@ -60,7 +60,7 @@ def test_a_dynamic_cache_holds_the_whole_prompt_until_the_next_token(classes, pr
 
 
 def test_a_window_of_one_token_keeps_all_tokens():
-    """Its layer keeps the last window - 1 tokens by a slice, [-0:] (`DynamicSlidingWindowLayer`)."""
+    """Its layer keeps the last window - 1 tokens, as [-0:] (`DynamicSlidingWindowLayer`)."""
     model = mb.model("mistral-7b-v0.1", n_layer=1, n_kv_head=2, d_head=8, window=1)
     cache = DynamicCache(config=CONFIG_MAPPING["mistral"](num_hidden_layers=1, sliding_window=1))
     for n in (7, 1, 1):
