@@ -698,7 +698,7 @@ def test_memory_is_of_a_driver_a_data_sheet_or_given(command):
     ("words", "kinds"),
     [
         ("qwen-3-30b-a3b --weights fp8-block --serve 14GB", ["--devices"]),
-        ("llama-3.3-70b --serve rtx-4090 --file gguf --format Q4_K_M", ["--set"]),
+        ("llama-3.3-70b --serve rtx-4090 --file gguf --format Q4_K_M", ["--set", "--devices"]),
         # Only here: what llama.cpp has not, AWQ and more devices, was offered.
         ("qwen-3-8b --serve 16GB --set cache_layout=cells", ["--file", "--set"]),
         (

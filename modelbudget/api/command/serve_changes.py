@@ -79,12 +79,12 @@ def _of_llama_cpp(serving: Serving, serve: Serve) -> Iterator[Iterable[ServingCh
         yield (ServingChange(gguf=name) for name in GGUF)
     elif serving.file in GGUF:
         yield (ServingChange(gguf=name) for name in GGUF[GGUF.index(serving.file) + 1 :])
-    if serving.file and serving.accelerator.platform != "mps":
-        yield (ServingChange(devices=n * serving.devices) for n in TIMES_DEVICES[:3])
     for name in ("host_layers", "host_expert_layers"):
         has_room = partial(_fits, serve, where_refused=True)  # more layers than there are
         changes = [ServingChange({name: n}) for n in HOST_LAYERS]
         yield changes[bisect_left(changes, True, key=has_room) :][:1]
+    if serving.file and serving.accelerator.platform != "mps":
+        yield (ServingChange(devices=n * serving.devices) for n in TIMES_DEVICES[:3])
 
 
 def _fits(serve: Serve, change: ServingChange, where_refused: bool = False) -> bool:
