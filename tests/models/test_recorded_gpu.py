@@ -203,7 +203,8 @@ def rule(dtype: str, width: int, mode: str) -> str:
     k = torch.empty(*of_keys, width, **make)
     v = torch.empty(*of_keys, width // 2 if mode == "value" else width, **make)
     mask = torch.empty(128, 128, dtype=torch.bool, device="meta") if mode == "mask" else None
-    call = Call(q, k, v, mask, mode not in ("none", "mask", "decode"), mode == "grouped")
+    is_causal, is_grouped = mode not in ("none", "mask", "decode"), mode == "grouped"
+    call = Call(q, k, v, mask, is_causal=is_causal, enable_gqa=is_grouped)
     return "flash" if takes_flash(call) else "efficient" if takes_efficient(call) else "math"
 
 

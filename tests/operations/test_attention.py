@@ -11,6 +11,7 @@ from torch.utils._foreach_utils import (
 )
 
 from modelbudget.measurement.trace import backend
+from modelbudget.measurement.trace.attention_dispatch import Call
 from modelbudget.operations import attention_kernels as ops
 
 aten = torch.ops.aten
@@ -32,19 +33,23 @@ def efficient(q, k, v):
 
 
 def math(q, k, v):
-    return backend.attention_math(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    return backend.attention_math(
+        Call(q, k, v, is_causal=True, enable_gqa=q.shape[1] != k.shape[1])
+    )
 
 
 def math_with_bias(q, k, v, bias):
-    return backend.attention_math(q, k, v, bias)
+    return backend.attention_math(Call(q, k, v, bias))
 
 
 def math_with_dropout(q, k, v):
-    return backend.attention_math_gpu(q, k, v, None, 0.1, True, enable_gqa=q.shape[1] != k.shape[1])
+    return backend.attention_math_gpu(
+        Call(q, k, v, None, 0.1, True, enable_gqa=q.shape[1] != k.shape[1])
+    )
 
 
 def written_out(q, k, v, mask):
-    return backend.attention_written_out(q, k, v, mask, enable_gqa=q.shape[1] != k.shape[1])
+    return backend.attention_written_out(Call(q, k, v, mask, enable_gqa=q.shape[1] != k.shape[1]))
 
 
 ON_CPU = partial(ops.flash, backend="cpu")
@@ -61,7 +66,7 @@ CASES = [
     ),
     Case(
         "math with a CPU's dropout",
-        lambda q, k, v: backend.attention_math(q, k, v, None, 0.1),
+        lambda q, k, v: backend.attention_math(Call(q, k, v, None, 0.1)),
         lambda q, k, v: ops.math(q, k, v, None, False, True),
         "bhld bhld bhld",
         HEADS,
@@ -69,7 +74,7 @@ CASES = [
     ),
     Case(
         "efficient with a bias",
-        lambda q, k, v, bias: backend.attention_efficient(q, k, v, bias),
+        lambda q, k, v, bias: backend.attention_efficient(Call(q, k, v, bias)),
         lambda q, k, v, bias: ops.efficient(q, k, v, ops.bias_of_all_heads(bias, q, k)),
         "bhld bhmd bhme hlm",
         HEADS,
@@ -104,7 +109,7 @@ CASES = [
     ),
     Case(
         "math with dropout and a bias",
-        lambda q, k, v, bias: backend.attention_math_gpu(q, k, v, bias, 0.1),
+        lambda q, k, v, bias: backend.attention_math_gpu(Call(q, k, v, bias, 0.1)),
         lambda q, k, v, bias: ops.math_with_dropout(q, k, v, bias, False),
         "bhld bhmd bhme hlm",
         HEADS,

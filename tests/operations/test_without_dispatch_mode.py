@@ -18,6 +18,7 @@ from helpers.small_programs import (
 )
 from torch.profiler import ProfilerActivity, profile
 
+from modelbudget.measurement.trace.attention_dispatch import Call
 from modelbudget.measurement.trace.backend import attention_math
 from modelbudget.operations import attention_kernels
 from modelbudget.operations.autograd import backward, make_leaf
@@ -84,7 +85,7 @@ def test_the_mask_of_attention_is_added_in_place():
     shape = batch, n_head, length, _ = (2, 3, 5, 8)
 
     def in_torch(q, k, v):
-        return attention_math(q, k, v, is_causal=True)
+        return attention_math(Call(q, k, v, is_causal=True))
 
     on_tape = [n for n, _ in programmed(attention_kernels.math, [shape] * 3)]
     asked = [n for n, _ in profiled(in_torch, [shape] * 3) if n not in SCALARS]

@@ -1,9 +1,8 @@
 """Trace of a model whose parameters are shards: what one rank holds."""
 
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -44,7 +43,6 @@ class ShardedTrace(Trace):
     """
 
     def __init__(self, model: nn.Module):
-        self._sizes: dict[int, int] = {}
         self._gathered: set[int] = set()
         self._model = model
         super().__init__(model)
@@ -55,9 +53,11 @@ class ShardedTrace(Trace):
 
         def resized(storage: torch.UntypedStorage, n_bytes: int) -> Any:
             result = resize(storage, n_bytes)
-            self._resized(storage)
-            self._mark(storage._cdata, GATHERED)
-            self._gathered.add(storage._cdata)
+            key = storage._cdata
+            if key in self._watched:
+                self._resized(key, storage.nbytes())
+            self._mark(key, GATHERED)
+            self._gathered.add(key)
             return result
 
         with patch.object(torch.UntypedStorage, "resize_", resized), super().watching(phase):
@@ -117,33 +117,5 @@ class ShardedTrace(Trace):
             self.mark(BUFFERS, outputs)
 
     def _watch(self, tensor: torch.Tensor) -> None:
-        if isinstance(tensor, FakeTensor):
-            return
-        storage = local(tensor).untyped_storage()
-        key = storage._cdata
-        if key not in self._watched:
-            gone = partial(ShardedTrace._gone, self._weakly, key)
-            self._watched[key] = weakref.ref(storage, gone)
-            self._sizes[key] = 0
-            self._resized(storage)
-
-    def _resized(self, storage: torch.UntypedStorage) -> None:
-        key = storage._cdata
-        if key in self._watched:
-            self._change(key, storage.nbytes())
-
-    def _gone(self, key: int, _) -> None:
-        del self._watched[key]
-        self._change(key, 0)
-        del self._sizes[key]
-
-    def _change(self, key: int, n_bytes: int) -> None:
-        before, self._sizes[key] = self._sizes[key], n_bytes
-        if before == n_bytes:
-            return
-        if before:
-            self.changes.append((key, None))
-        if n_bytes:
-            self.changes.append((key, n_bytes))
-        self.live += n_bytes - before
-        self.peak = max(self.peak, self.live)
+        if not isinstance(tensor, FakeTensor):
+            super()._watch(tensor)

@@ -4,7 +4,7 @@ The rules are those of torch 2.13 (`configs/attention_kernels.yaml` has the line
 read). They are about the tensors of one call, so that any module is traced as a GPU runs it.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch.backends import cuda
@@ -17,14 +17,16 @@ ALIGNED = 16
 
 
 class Call(NamedTuple):
-    """The arguments of one call, without those that do not matter here."""
+    """The arguments of one call of `F.scaled_dot_product_attention`, in its order."""
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
-    mask: torch.Tensor | None
-    is_causal: bool
-    enable_gqa: bool
+    attn_mask: Any = None
+    dropout_p: float = 0.0
+    is_causal: bool = False
+    scale: float | None = None
+    enable_gqa: bool = False
 
     @property
     def widths(self) -> set[int]:
@@ -47,7 +49,7 @@ class Call(NamedTuple):
     @property
     def has_contiguous_channels(self) -> bool:
         """Whether the last dimension of all tensors, and of the mask, is contiguous."""
-        mask = () if self.mask is None else (self.mask,)
+        mask = () if self.attn_mask is None else (self.attn_mask,)
         return all(x.stride(-1) == 1 for x in (self.q, self.k, self.v, *mask))
 
     @property
@@ -62,7 +64,7 @@ def takes_flash(call: Call) -> bool:
     return (
         cuda.flash_sdp_enabled()
         and call.is_fusible
-        and call.mask is None
+        and call.attn_mask is None
         and len(call.widths) == 1
         and q.shape[-1] <= WIDEST
         and (not call.is_causal or q.shape[-2] == k.shape[-2])

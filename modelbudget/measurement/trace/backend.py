@@ -6,7 +6,7 @@ GPU, so that its figures hold there.
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
@@ -48,7 +48,8 @@ def written_out(run: RunConfig):
                 capped=run.score_cap == "tanh",
                 exact=run.softmax_dtype == "float32" or run.autocast != "none",
             )
-            stack.enter_context(patch.object(F, "scaled_dot_product_attention", attend))
+            replaced = patch.object(F, "scaled_dot_product_attention", of_arguments(attend))
+            stack.enter_context(replaced)
         if run.norm_kernel != "fused":
             stack.enter_context(patch.object(F, "rms_norm", RMS_NORMS[run.norm_kernel]))
         if run.activation_kernel in GELUS:
@@ -95,7 +96,7 @@ def backend(
     }
     replaced: dict[str, Any] = {}
     if attention_kernel != "written_out":
-        replaced["scaled_dot_product_attention"] = attend[name, attention_kernel]
+        replaced["scaled_dot_product_attention"] = of_arguments(attend[name, attention_kernel])
     if name == "gpu":
         replaced |= {"rms_norm": rms_norm, "dropout": dropout}
     grouped = patch.object(_meta_registrations, "_meta_grouped_mm_common", grouped_mm)
@@ -111,59 +112,58 @@ def backend(
         yield
 
 
-def attention_math(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def of_arguments(attend: Callable[[Call], torch.Tensor]) -> Callable:
+    """Return attention with the arguments of torch's function."""
+    return lambda *args, **kwargs: attend(Call(*args, **kwargs))
+
+
+def attention_math(call: Call):
     """Compute attention with torch's composition of simpler operations."""
-    return aten._scaled_dot_product_attention_math(
-        q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )[0]
+    *tensors, scale, enable_gqa = call
+    math_ = aten._scaled_dot_product_attention_math
+    return math_(*tensors, scale=scale, enable_gqa=enable_gqa)[0]
 
 
-def attention_math_gpu(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def attention_math_gpu(call: Call):
     """Compute attention as `attention_math`, with the dropout of a GPU.
 
     Dropout is composed as in torch's `attention.cpp`: on meta, torch would use that of a CPU.
     """
-    if dropout_p == 0:
-        return attention_math(q, k, v, attn_mask, 0.0, is_causal, scale, enable_gqa)
-    dtype, exact = q.dtype, torch.promote_types(q.dtype, torch.float32)
-    q, k, v = q.to(exact), k.to(exact), v.to(exact)
-    scale = (q.shape[-1] ** -0.5 if scale is None else scale) ** 0.5
+    if call.dropout_p == 0:
+        return attention_math(call)
+    dtype, exact = call.q.dtype, torch.promote_types(call.q.dtype, torch.float32)
+    q, k, v, attn_mask = call.q.to(exact), call.k.to(exact), call.v.to(exact), call.attn_mask
+    scale = (q.shape[-1] ** -0.5 if call.scale is None else call.scale) ** 0.5
     q = q * scale
-    if is_causal:
+    if call.is_causal:
         seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool, device=q.device).tril()
         attn_mask = torch.zeros_like(seen, dtype=exact).masked_fill_(~seen, -torch.inf)
-    if enable_gqa:
+    if call.enable_gqa:
         k, v = repeated(q, k, v)
     scores = q @ (k.transpose(-2, -1) * scale)
     if attn_mask is not None:
         scores = scores.add_(attn_mask)
-    kept = dropout(aten._safe_softmax(scores, -1), dropout_p)
+    kept = dropout(aten._safe_softmax(scores, -1), call.dropout_p)
     return (kept @ v).to(dtype)
 
 
-def attention_written_out(
-    q, k, v, attn_mask, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False,
-    capped=False, exact=True,
-):  # fmt: skip
+def attention_written_out(call: Call, capped: bool = False, exact: bool = True):
     """Compute attention one operation at a time, as eager attention of transformers' Gemma 2 does.
 
     `capped`: tanh caps the scores; `exact`: the softmax is in at least float32.
     """
-    if enable_gqa:
+    q, k, v = call[:3]
+    if call.enable_gqa:
         k, v = (repeated_whole(q, x) for x in (k, v))
-    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if call.scale is None else call.scale)
     if capped:
         scores = scores / SCORE_CAP
         scores = torch.tanh(scores)
         scores = scores * SCORE_CAP
-    scores = scores + attn_mask
+    scores = scores + call.attn_mask
     dtype = torch.promote_types(q.dtype, torch.float32) if exact else q.dtype
     scores = F.softmax(scores, dim=-1, dtype=dtype).to(q.dtype)
-    scores = F.dropout(scores, dropout_p)
+    scores = F.dropout(scores, call.dropout_p)
     result = scores @ v
     return result.transpose(1, 2).contiguous().transpose(1, 2)
 
@@ -174,28 +174,19 @@ def repeated_whole(q, x):
     return x[:, :, None].expand(-1, -1, n_repeat, -1, -1).flatten(1, 2)
 
 
-def attention_dispatched(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def attention_dispatched(call: Call):
     """Compute attention by the first kernel that torch tries and that takes the call."""
-    if takes_flash(Call(q, k, v, attn_mask, is_causal, enable_gqa)):
-        return attention_flash(q, k, v, dropout_p, is_causal, scale)
-    return attention_without_flash(
-        q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-    )
+    return attention_flash(call) if takes_flash(call) else attention_without_flash(call)
 
 
-def attention_without_flash(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def attention_without_flash(call: Call):
     """Compute attention by the memory-efficient kernel if that takes the call, else by math."""
-    call = Call(q, k, v, attn_mask, is_causal, enable_gqa)
-    kernel = attention_efficient if takes_efficient(call) else attention_math_gpu
-    return kernel(q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    return attention_efficient(call) if takes_efficient(call) else attention_math_gpu(call)
 
 
-def attention_flash(q, k, v, dropout_p, is_causal, scale):
+def attention_flash(call: Call):
     """Compute FlashAttention, with heads padded to a multiple of 8 (torch's `pad_last_dim`)."""
+    q, k, v, _, dropout_p, is_causal, scale, _ = call
     width = q.shape[-1]
     scale = width**-0.5 if scale is None else scale
     more = -width % ALIGNED
@@ -206,9 +197,8 @@ def attention_flash(q, k, v, dropout_p, is_causal, scale):
     return result[..., :width] if more else result
 
 
-def attention_flash_cpu(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def attention_flash_cpu(call: Call):
+    q, k, v, attn_mask, dropout_p, is_causal, scale, _ = call
     if attn_mask is not None:
         raise ValueError("a CPU's flash attention takes no mask here; allowed: "
                          "attention_kernel: math")  # fmt: skip
@@ -216,14 +206,13 @@ def attention_flash_cpu(
     return kernel(q, k, v, dropout_p, is_causal, scale=scale)[0]
 
 
-def attention_efficient(
-    q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
-):
+def attention_efficient(call: Call):
     """Compute memory-efficient attention.
 
     The kernel has no grouped heads, which are repeated, and returns log-sum-exp only if a backward
     pass needs it (`should_compute_logsumexp`).
     """
+    q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa = call
     if enable_gqa:
         k, v = repeated(q, k, v)
     keeps_sums = torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))

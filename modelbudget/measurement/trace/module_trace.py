@@ -162,6 +162,7 @@ class Trace(TorchDispatchMode):
         self._uncounted: Counter[str] = Counter()
         self._run = Replay(flops_of)
         self._watched: dict[int, weakref.ref] = {}
+        self._sizes: dict[int, int] = {}
         # For callbacks: they would hold the trace and its model until garbage is collected.
         self._weakly = weakref.proxy(self)
         self._saved: list[weakref.ref[_Saved]] = []
@@ -296,21 +297,30 @@ class Trace(TorchDispatchMode):
         return component
 
     def _watch(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
+        storage = self.storage(tensor)
         key = storage._cdata
         if key not in self._watched:
-            n_bytes = storage.nbytes()
-            freed = partial(Trace._freed, self._weakly, key, n_bytes)
-            self._watched[key] = weakref.ref(storage, freed)
-            self.changes.append((key, n_bytes))
-            self.live += n_bytes
-            if self.live > self.peak:
-                self.peak = self.live
+            self._watched[key] = weakref.ref(storage, partial(Trace._freed, self._weakly, key))
+            self._resized(key, storage.nbytes())
 
-    def _freed(self, key: int, n_bytes: int, _) -> None:
+    def _freed(self, key: int, _) -> None:
         del self._watched[key]
-        self.changes.append((key, None))
-        self.live -= n_bytes
+        self._resized(key, 0)
+
+    def _resized(self, key: int, n_bytes: int) -> None:
+        """Note how many bytes a storage has from now on: none of one that is freed."""
+        before = self._sizes.pop(key, 0)
+        if n_bytes:
+            self._sizes[key] = n_bytes
+        if n_bytes == before:
+            return
+        if before:
+            self.changes.append((key, None))
+        if n_bytes:
+            self.changes.append((key, n_bytes))
+        self.live += n_bytes - before
+        if self.live > self.peak:
+            self.peak = self.live
 
     def _enter(self, module: nn.Module, _) -> None:
         # An unknown module belongs to the component that calls it.
