@@ -9,7 +9,7 @@ from __future__ import annotations
 from modelbudget.operations.autograd import finish_function, start_node
 from modelbudget.operations.operation import operation
 from modelbudget.operations.products import linear, mm
-from modelbudget.operations.tape import Active, Length, Tensor, empty
+from modelbudget.operations.tape import Active, Tensor, empty
 
 
 def declare_buffered(weight: Tensor) -> None:
@@ -30,12 +30,13 @@ def accumulated_linear(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None = None,
-    length: Length | None = None,
+    length=None,
     accumulates: bool = True,
 ) -> Tensor:
     """Return x Wᵀ + b. Saves x and the weight once the result is there, as a Function does.
 
-    Of a `length` that devices divide, x is this device's part, which is gathered for each product.
+    Of a `length` that devices divide (`Length` of `devices/divided_parts.py`), x is this device's
+    part, which is gathered for each product.
     """
     tape = Active.tape
     node = start_node("accumulated_linear", [x, weight, bias])

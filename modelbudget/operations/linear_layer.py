@@ -9,7 +9,7 @@ from modelbudget.operations.accumulated_linear import accumulated_linear, declar
 from modelbudget.operations.part import NotComputedError, Part, make_part, parameter
 from modelbudget.operations.products import linear
 from modelbudget.operations.stored_products import int8_linear, quantised_linear
-from modelbudget.operations.tape import BYTES, Active, Base, Tensor, WeightFormat
+from modelbudget.operations.tape import BYTES, Active, Base, Tensor
 
 
 def make_linear(name: str, d_in, d_out, bias: bool = False, accumulates: bool = False) -> Part:
@@ -53,9 +53,7 @@ def product_of(weight: Tensor, accumulates: bool) -> Callable:
     return partial(accumulated_linear, length=length, accumulates=accumulates)
 
 
-def stored_parameters(
-    weight_format: WeightFormat, shape, has_bias: bool, n=1
-) -> tuple[Tensor, Tensor | None]:
+def stored_parameters(weight_format, shape, has_bias: bool, n=1) -> tuple[Tensor, Tensor | None]:
     """Declare a matrix, or a stack of n, in the format of the run, and its bias if it has one."""
     _refuse_to_train(has_bias)
     n_bytes, of_bias = weight_format.n_bytes(shape[-1], shape[-2], has_bias)
@@ -89,7 +87,7 @@ def _refuse_to_train(has_bias: bool) -> None:
         raise NotComputedError(f"{setting} = {component}: it is quantised")
 
 
-def stored_product(weight_format: WeightFormat, weight: Tensor) -> Callable:
+def stored_product(weight_format, weight: Tensor) -> Callable:
     """Return the product with a stored matrix, in its dtype whatever that of the states."""
     d_out, d_in = weight.shape
     before_copy = weight_format.made_for_product(d_in, d_out)

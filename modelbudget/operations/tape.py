@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, lru_cache
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from modelbudget.operations.activation_checkpoint import Checkpoint
@@ -144,10 +144,14 @@ class Tape:
         self.checkpoint: Checkpoint | None = None
         """The checkpointed call that runs."""
         self.autocast: Autocast | None = None
-        self.adapter: Adapter | None = None
-        self.weight_format: WeightFormat | None = None
-        self.sharded: Sharded | None = None
-        self.divided: Divided | None = None
+        self.adapter: Any = None
+        """What a run trains of a model, and what it adds to it (`components/adapter.py`)."""
+        self.weight_format: Any = None
+        """How matrices of linear layers are stored (`components/weight_formats.py`)."""
+        self.sharded: Any = None
+        """Shards that a layer gathers (`devices/gathered_layers.py`)."""
+        self.divided: Any = None
+        """Parts that several devices compute together (`devices/divided_parts.py`)."""
         self.update: Callable[[Tensor], None] | None = None
         """What is called with a parameter when its gradient is there."""
         self.callbacks: list[Callable[[], None]] = []
@@ -252,90 +256,6 @@ class Base(NamedTuple):
     d_out: Any
     is_stored: bool = False
     before_copy: tuple[Any, str] = (0, "float32")
-
-
-class Adapter(Protocol):
-    """What a run trains of a model, and what it adds to it (`components/adapter.py`)."""
-
-    def begin(self, a: Any) -> None: ...
-
-    def around(self, base: Base) -> Callable: ...
-
-    def of_experts(self, name: str, weight: Tensor, is_stored: bool = False) -> Any: ...
-
-    def trains(self, component: str, is_bias: bool) -> bool: ...
-
-    def copies(self, component: str) -> bool: ...
-
-    def finish(self, a: Any) -> None: ...
-
-    def check_forward(self) -> None: ...
-
-
-class WeightFormat(Protocol):
-    """How the matrices of linear layers are stored (`components/weight_formats.py`)."""
-
-    def begin(self, a: Any) -> None: ...
-
-    def finish(self) -> None: ...
-
-    def stores(self, path: str, d_in: Any, d_out: Any, routed: bool = False) -> bool: ...
-
-    def n_bytes(self, d_in: Any, d_out: Any, has_bias: bool) -> tuple[Any, Any | None]: ...
-
-    def in_shards(self, d_in: Any, d_out: Any) -> Any: ...
-
-    def made_for_product(self, d_in: Any, d_out: Any) -> tuple[Any, str]: ...
-
-    stored: Any
-    """Its tensors and how a product reads them (`architecture/stored_formats.py`)."""
-    of_experts: Any
-    """The format of routed experts."""
-    compute_dtype: str
-    """The dtype in which products are computed."""
-    bias_dtype: str
-    """The dtype of a bias that belongs to the format."""
-
-
-class Sharded(Protocol):
-    """Shards that a layer gathers (`devices/gathered_layers.py`)."""
-
-    rows_of: dict[Tensor, Tensor]
-    packed: dict[Tensor, Any]
-
-    def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...
-
-    def around_model(self, model: Callable, parameters: list[Tensor]) -> Callable: ...
-
-    def chunks_of_head(self, chunks: list) -> Iterator: ...
-
-    def accumulate_gradients(self) -> None: ...
-
-    def perform_reduce_grad(self) -> None: ...
-
-    def unshard(self) -> None: ...
-
-    def wait_for_unshard(self) -> None: ...
-
-    def reshard(self) -> None: ...
-
-
-class Length(Protocol):
-    """The length of states of which each device has a part (`devices/divided_parts.py`)."""
-
-    def gather(self, x: Tensor) -> Tensor: ...
-
-    def sum(self, gradient: Tensor) -> Tensor: ...
-
-
-class Divided(Protocol):
-    """Parts that several devices compute together (`devices/divided_parts.py`)."""
-
-    def length_of(self, path: str) -> Length | None: ...
-
-    def around_part(self, part: Any, parameters: list[Tensor]) -> Any: ...
-
-    def summed(self, p: Tensor, gradient: Tensor) -> Tensor: ...
 
 
 class _Active(threading.local):
