@@ -47,6 +47,8 @@ def buffer(reading: Reading) -> Line:
     """Explain a buffer: of tensors, of logits, or of a pass, within its bounds."""
     context, file = reading.context, reading.context.file
     place, what, *_ = reading.number.name.split()
+    if _is_of_several_loads(reading):
+        return _read(reading)
     if what == "output" and context.pair:
         return _of_logits(reading)
     if what == "compute" and not ON_HOST.search(place):
@@ -160,7 +162,23 @@ def _on_cuda(tensors: Iterable[Tensor]) -> int:
 
 
 def _devices(context: LogContext, what: str) -> list[Number]:
-    """Return the numbers of a log about buffers of devices of one sort."""
-    names = ((number, number.name.split()) for number in context.log.numbers
-             if number.quantity == BUFFER)  # fmt: skip
-    return [number for number, name in names if name[1] == what and not ON_HOST.search(name[0])]
+    """Return the numbers of a log about buffers of one sort, of each device the first."""
+    of_places: dict[str, Number] = {}
+    for number in _buffers(context):
+        place, of_number, *_ = number.name.split()
+        if of_number == what and not ON_HOST.search(place):
+            of_places.setdefault(place, number)
+    return [*of_places.values()]
+
+
+def _buffers(context: LogContext) -> list[Number]:
+    """Return the sizes of buffers, without those of a trial, which allocates nothing."""
+    numbers = (number for number in context.log.numbers if number.quantity == BUFFER)
+    return [number for number in numbers if number.value]
+
+
+def _is_of_several_loads(reading: Reading) -> bool:
+    """Return whether a log has another size of a buffer, too, or this is of a trial."""
+    name = _name(reading)
+    same = (of for of in _buffers(reading.context) if " ".join(of.name.split()) == name)
+    return {of.text for of in same} != {reading.number.text}

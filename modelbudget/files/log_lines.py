@@ -22,10 +22,15 @@ SETTING = "setting_"
 
 
 class Pattern(Strict):
-    """One line of a tool."""
+    """One line of a tool.
+
+    `begins`: lines about a model begin with it, whose file is the group `text`. Of several models
+    the first is read.
+    """
 
     tool: str
     pattern: str
+    begins: bool = False
     quantity: str = ""
     unit: str = ""
     name: str = ""
@@ -91,12 +96,15 @@ class Log(NamedTuple):
 
 def read_log(path: Path) -> Log:
     """Read the numbers of a log. Raises InputError if there are none, or it cannot be read."""
-    log = Log([], {}, [], {})
+    log, files = Log([], {}, [], {}), set()
     for number, line in enumerate(_lines(path), 1):
         for pattern in patterns().lines:
             for match in pattern.regex.finditer(line):
-                _add(log, pattern, match, number)
-        if len(log.numbers) >= MAX_NUMBERS:
+                if pattern.begins:
+                    files.add(match["text"])
+                else:
+                    _add(log, pattern, match, number)
+        if len(log.numbers) >= MAX_NUMBERS or len(files) > 1:
             break
     if not log.numbers:
         tools = ", ".join(dict.fromkeys(pattern.tool for pattern in patterns().lines))

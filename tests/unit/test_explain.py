@@ -120,6 +120,21 @@ LOGS = {
         "qwen-2.5-32b", {},
         "CPU_Mapped model buffer size: exact; model buffers of 4 devices: exact",
     ),
+    "Llama 3.1 8B, tried without memory, then loaded; of another model nothing is read": (
+        "llama_model_loader: loaded meta data with 2 key-value pairs and 2 tensors from a.gguf "
+        "(version GGUF V3 (latest))\nprint_info: file type   = Q4_K - Medium\n"
+        "load_tensors: offloading 32 repeating layers to GPU\n"
+        "load_tensors: offloading output layer to GPU\n"
+        "load_tensors:        CUDA0 model buffer size =     0.00 MiB\n"
+        "load_tensors:        CUDA0 model buffer size =  4403.49 MiB\n"
+        "load_tensors:   CPU_Mapped model buffer size =   281.81 MiB\n"
+        "llama_model_loader: loaded meta data with 2 key-value pairs and 2 tensors from b.gguf "
+        "(version GGUF V3 (latest))\n"
+        "load_tensors:        CUDA0 model buffer size =   435.23 MiB\n",
+        "llama-3.1-8b", {},
+        "CUDA0 model buffer size: read; CUDA0 model buffer size: exact; "
+        "CPU_Mapped model buffer size: exact",
+    ),
     "gpt-oss 20B on ROCm, whose rows of 2,880 numbers are filled up, a public note": (
         "print_info: file type   = MXFP4 MoE\n"
         "load_tensors: offloading 24 repeating layers to GPU\n"
