@@ -4,12 +4,13 @@ start_log(snakemake)
 
 from pathlib import Path
 
-from modelbudget.common.files import replacing_folder
+from modelbudget.common.files import replacing
 from modelbudget.report.charts.chart_files import draw
 from modelbudget.report.page_results import Results
 
 results = Results.read(Path("results"), snakemake.input, [])
 charts = {sweep.name: sweep.charts() for sweep in (*results.sweeps, *results.predicted)}
 for pictures in snakemake.output.pictures:
-    with replacing_folder(pictures) as folder:
+    with replacing(pictures) as folder:
+        folder.mkdir()
         draw(charts[Path(pictures).parent.name], folder)

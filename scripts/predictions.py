@@ -7,7 +7,7 @@ from pathlib import Path
 
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.code_digests import check_unchanged
-from modelbudget.common.files import replacing_folder, write_json
+from modelbudget.common.files import replacing, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.spreadsheet import write_table
 from modelbudget.predict.axis_summary import AxisSummary
@@ -18,7 +18,8 @@ sweep = read(Path(snakemake.input.sweep), Catalogue(MODELS))
 check_unchanged(snakemake.input, snakemake.params.content)
 found = predicted(sweep)
 by_axis = AxisSummary(found.sweep.axes(), found.sweep.measure.quantities, groups_of(found))
-with replacing_folder(snakemake.output.predictions) as folder:
+with replacing(snakemake.output.predictions) as folder:
+    folder.mkdir()
     for number, rows in enumerate(frames(found, snakemake.threads)):
         rows.write_parquet(folder / f"part-{number:05}.parquet")
         by_axis.add(rows)

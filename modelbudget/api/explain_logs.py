@@ -337,21 +337,18 @@ def _billions(reading: Reading) -> Line:
 
 def _trained(reading: Reading) -> Line:
     context = reading.context
-    assert context.model is not None
     if not {"adapter_rank", "adapter_targets"} <= context.chosen.keys():
         what = "`adapter_rank=…` and `adapter_targets=query value`: of the adapter"
         return reading.asked("trained", what)
     rank, targets = context.chosen["adapter_rank"], context.chosen["adapter_targets"]
-    n = adapted(context.model, targets.replace(",", " ").split(), {"r": rank}).parameters
+    n = adapted(reading.model, targets.replace(",", " ").split(), {"r": rank}).parameters
     difference = abs(n - reading.number.n_bytes)
     text = f"Σ {rank} (d_in + d_out) = {n:,}"
     return reading.compared("trained", text, not difference, 0, difference)
 
 
 def _all_parameters(reading: Reading) -> Line:
-    context = reading.context
-    assert context.model is not None
-    base, trained = context.model.parameters().total, context.of("trained")
+    base, trained = reading.model.parameters().total, reading.context.of("trained")
     adapter = trained.n_bytes if trained else 0
     difference = abs(base + adapter - reading.number.n_bytes)
     text = f"{base:,} of the model + {adapter:,} trained"
@@ -370,11 +367,10 @@ def _share(reading: Reading) -> Line:
 def _peak(reading: Reading) -> Line:
     """Peak of the allocator: of a training step, where the step's settings are given."""
     context = reading.context
-    assert context.model is not None
     if not {"batch", "length"} <= context.chosen.keys():
         return reading.asked("peak", "`batch=…` and `length=…`: of the step whose peak it is")
     run = {k: value for k, value in context.chosen.items() if k in RunConfig.model_fields}
-    predictions = context.model.predictions(["peak_training_bytes"], run)
+    predictions = reading.model.predictions(["peak_training_bytes"], run)
     if why := predictions.missing.get("peak_training_bytes"):
         return reading.asked("peak", f"a run with a formula: {why}")
     return reading.judged("peak", ("of live tensors", predictions["peak_training_bytes"].total))
@@ -399,8 +395,7 @@ def _in_use(reading: Reading) -> Line:
 
 def _optimizer(reading: Reading) -> Line:
     """Megatron's report: 18 bytes a parameter in bfloat16 with main parameters and moments."""
-    assert reading.context.model is not None
-    n = reading.context.model.parameters().total
+    n = reading.model.parameters().total
     return reading.judged("weights and optimizer", (f"18 × {n:,}", 18 * n))
 
 

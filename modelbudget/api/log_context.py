@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from modelbudget.api.explained import Line, Verdict, gib, judged, model_of
 from modelbudget.api.gguf import GgufFile
@@ -82,6 +82,11 @@ class Reading(NamedTuple):
 
     context: LogContext
     number: Number
+
+    @property
+    def model(self) -> Model:
+        """The model of the log; there is one where the number's formula needs it."""
+        return cast(Model, self.context.model)
 
     def setting(self, name: str) -> str | None:
         """Return a setting of the number's line, else of the log."""

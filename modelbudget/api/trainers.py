@@ -11,10 +11,10 @@ generation/vllm_generation.py.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from modelbudget.api.changes import MemoryChange, Step, changes
 from modelbudget.api.chosen_device import ChosenDevice, settings_on
@@ -41,7 +41,6 @@ from modelbudget.predict import prediction_or_reason
 from modelbudget.predict.by_program import pass_of, peak_of_step
 
 Trainer = Literal["dpo", "grpo"]
-Value = TypeVar("Value")
 COPY, NONE = "copy", "none"
 MOST_AHEAD = 4
 """Where the optimizer's step is the peak of a trainer's step, a line through small batches leads
@@ -174,7 +173,10 @@ def trainer(
     room = device.accelerator_with(model, fields_of(settings)) if device else None
     step = _Step(model, name, others, room)
     run = step.pair(given)[1]
-    parts = tuple(step.parts(run))
+    try:
+        parts = tuple(step.parts(run))
+    except NoProgramError as error:
+        raise InputError([f"{model.name}: `trainer({name})`: {error}"]) from None
     notes = tuple(step.notes(given, parts))
     trained = Trained(model.label, step.trainer, run, model.base.family, parts, notes)
     if device is None or room is None:
@@ -233,7 +235,7 @@ class _Step(Step):
         pair = self.allowed_pair(fields)
         try:
             return pair and peak_of(self.parts(pair[1]))
-        except InputError:
+        except (InputError, NoProgramError):
             return None
 
     def largest(self, fields: Mapping[str, Any], room: int) -> dict[str, int]:
@@ -300,7 +302,7 @@ class _Step(Step):
             peak = self._total("peak_inference_bytes", a, generating) - weights.n_bytes
             yield Part("policy: generation", peak, f"{of_texts}, KV cache", True)
         if of_reference and self.trainer == "dpo":
-            _, kept = self._program(pass_of, a, of_microbatch, preference, True)
+            _, kept = pass_of(a, of_microbatch, preference, True)
             note = "over the policy's activations"
             if run.n_microbatch > 1:
                 kept += waiting
@@ -308,7 +310,7 @@ class _Step(Step):
                     note += ", and gradients"
                     kept += self._total("gradient_bytes", a, run)
             yield Part("reference: its pass", kept + forward, note, True)
-        step = self._program(peak_of_step, a, run, preference)
+        step = peak_of_step(a, run, preference)
         step -= sum(part.n_bytes for part in resident)
         if of_reference and self.trainer == "grpo":
             of_answers = n_other * preference.n_answer
@@ -358,13 +360,13 @@ class _Step(Step):
         reference = self.further.get("reference")
         if reference is None and run.adapter != NONE:
             weights = Part("reference: weights", 0, "the policy, its adapter off", False)
-            return weights, self._program(pass_of, a, plain, preference)[0]
+            return weights, pass_of(a, plain, preference)[0]
         if reference is not None:
             a = reference.with_run()[0]
         note = "a frozen copy" if reference is None else reference.label
         n_bytes = self._total("parameter_bytes", a, plain)
         weights = Part("reference: weights", n_bytes, note, False)
-        return weights, self._program(pass_of, a, plain, preference)[0]
+        return weights, pass_of(a, plain, preference)[0]
 
     def _engine(self, share: float, memory: int, a: Any, run: RunConfig) -> Iterator[Part]:
         """Yield the parts of vLLM on the same card, which loads its own copy of the weights."""
@@ -398,15 +400,7 @@ class _Step(Step):
         head = sum(term.total for name, term in terms.items() if name == "head")
         n_bytes = of_model("parameter_bytes", terms) - head + bytes_of(run.dtype) * a.d_model
         yield Part("reward: weights", n_bytes, model.label, False)
-        yield Part("reward: its pass", self._program(pass_of, a, plain)[0], of_texts, True)
-
-    def _program(self, read: Callable[..., Value], *args: Any) -> Value:
-        """Return what is read of a run of a program. Raises InputError."""
-        try:
-            return read(*args)
-        except NoProgramError as error:
-            message = f"{self.policy.name}: `trainer({self.trainer})`: {error}"
-            raise InputError([message]) from None
+        yield Part("reward: its pass", pass_of(a, plain)[0], of_texts, True)
 
 
 def _frozen(run: RunConfig) -> RunConfig:

@@ -216,30 +216,19 @@ def read_text(path: Path, most: int = MAX_BYTES) -> str:
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces `path` if the block ends without an exception."""
+    """Yield a place for a file or a folder, which replaces `path` if the block raises nothing."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.part")
+    shutil.rmtree(temporary, ignore_errors=True)  # a folder of a killed job
     try:
         yield temporary
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing_folder(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary folder that replaces `path` if the block ends without an exception."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.part")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
-        yield temporary
-        shutil.rmtree(path, ignore_errors=True)
+        if temporary.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
         temporary.replace(path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write(path: str | Path, text: str) -> None:

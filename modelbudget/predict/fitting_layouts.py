@@ -1,7 +1,7 @@
 """Layouts of devices that fit: how many devices they need, and the largest batch and length."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
@@ -44,8 +44,7 @@ def fewest(layouts: pl.DataFrame, margins: Margins, memory: int) -> dict[Grade, 
 
 def smallest(layouts: pl.DataFrame, room: int) -> int | None:
     """Return the smallest number of devices with a layout that fits `room`; None if none does."""
-    fitting = layouts.filter(pl.col("bytes") <= room)
-    return None if fitting.is_empty() else int(fitting["devices"].to_numpy().min())
+    return cast(int | None, layouts.filter(pl.col("bytes") <= room)["devices"].min())
 
 
 def pareto(layouts: pl.DataFrame) -> pl.DataFrame:
