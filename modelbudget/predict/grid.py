@@ -23,19 +23,9 @@ from modelbudget.common.expressions import LazyValues, expression_of
 from modelbudget.predict import grid_rows
 from modelbudget.predict.formula import formula
 from modelbudget.predict.grid_rows import Chunk, Keeps, filled
+from modelbudget.sweeps import derive
 from modelbudget.sweeps.check_quantities import quantity_constraints
 from modelbudget.sweeps.check_values import field_value
-from modelbudget.sweeps.derive import (
-    FIELDS_OF_RUN,
-    Rule,
-    defaults_of,
-    derived,
-    keeps,
-    settled,
-    whole,
-    with_expression,
-    wrong_fields,
-)
 from modelbudget.sweeps.device_defaults import DeviceDefault
 from modelbudget.sweeps.expand import where
 from modelbudget.sweeps.sweep_file import MAX_POINTS, Sweep, Value
@@ -112,8 +102,8 @@ class Grid:
     def _resolve(self) -> None:
         """Evaluate fields and constraints, as `expand.resolve` and `expand.point_at` do."""
         chosen = self.sweep.fixed | {name: values[0] for name, values in self.axes.items()}
-        values, rules = settled(self.base, chosen, self.sweep.derive)
-        defaults = defaults_of(self.base.family)
+        values, rules = derive.settled(self.base, chosen, self.sweep.derive)
+        defaults = derive.defaults_of(self.base.family)
         for name, value in values.items():
             swept = name in self.axes
             self.fields[name] = Cells((name,), self.axes[name]) if swept else Cells((), [value])
@@ -121,7 +111,7 @@ class Grid:
             if expression.names <= self.fields.keys():
                 cells = self._stage(
                     f"{name}: {expression.text}",
-                    lambda read, n=name, e=expression: derived(n, e, self._named(e, read)),
+                    lambda read, n=name, e=expression: derive.derived(n, e, self._named(e, read)),
                 )
                 is_constant = len({*cells.values}) == 1
                 self.fields[name] = Cells((), cells.values[:1]) if is_constant else cells
@@ -130,12 +120,12 @@ class Grid:
         for i, text in enumerate(self.sweep.constraints):
             expression = expression_of(text)
             kept = self._outcomes(
-                text, lambda read, i=i, e=expression: keeps(i, e.text, self._named(e, read))
+                text, lambda read, i=i, e=expression: derive.keeps(i, e.text, self._named(e, read))
             )
             mistakes = [lines or (() if value else _DROPPED) for value, lines in kept.values]
             self._stages.append([CellMistakes.of(kept.axes, mistakes)])
 
-    def _named(self, expression: Rule, read: Callable) -> dict[str, Value]:
+    def _named(self, expression: derive.Rule, read: Callable) -> dict[str, Value]:
         """Return the values of the names in an expression, as far as they are set.
 
         Those of a default are read when it reads them: of many axes it needs few.
@@ -147,11 +137,11 @@ class Grid:
     def _check_records(self) -> None:
         """Check fields as the validation of records and `expand.check_quantities` do."""
         names = list(self.fields)
-        of_run = [name for name in names if name in FIELDS_OF_RUN]
-        of_model = [name for name in names if name not in FIELDS_OF_RUN]
+        of_run = [name for name in names if name in derive.FIELDS_OF_RUN]
+        of_model = [name for name in names if name not in derive.FIELDS_OF_RUN]
         for schema, names in ((self.base.family, of_model), (RunConfig, of_run)):
             for name in names:
-                self.fields[name] = self._stage(name, lambda read, n=name: whole(n, read(n)))
+                self.fields[name] = self._stage(name, lambda read, n=name: derive.whole(n, read(n)))
             self._stages.append([self._names(schema, names)])
             self._check_fields(schema, [name for name in names if name in schema.model_fields])
             self._check_constraints(schema.all_constraints())
@@ -177,8 +167,8 @@ class Grid:
         try:
             schema.model_validate({name: self.fields[name].values[0] for name in names})
         except ValidationError as error:
-            follow = with_expression(self.base, self.sweep.derive)
-            return CellMistakes.of((), [tuple(wrong_fields(error, schema, follow, _ABSENT))])
+            follow = derive.with_expression(self.base, self.sweep.derive)
+            return CellMistakes.of((), [tuple(derive.wrong_fields(error, schema, follow, _ABSENT))])
         return CellMistakes.of((), [()])
 
     def _stage(self, name: str, function: Callable) -> Cells:
