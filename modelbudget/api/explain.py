@@ -116,13 +116,9 @@ def _of_lora(path: Path) -> dict[str, Any]:
         _Lora.model_validate(config)
     except ValidationError as error:
         wrong = dict.fromkeys(str(mistake["loc"][0]) for mistake in error.errors())
-        raise InputError(
-            [
-                f"{path}: {key} = {show(config.get(key))}: "
-                f"allowed: {_Lora.model_fields[key].metadata[-1]}"
-                for key in wrong
-            ]
-        ) from None
+        allowed = {key: _Lora.model_fields[key].metadata[-1] for key in wrong}
+        lines = (f"{key} = {show(config.get(key))}: allowed: {allowed[key]}" for key in wrong)
+        raise InputError([f"{path}: {line}" for line in lines]) from None
     return config
 
 

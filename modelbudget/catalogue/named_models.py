@@ -253,12 +253,8 @@ def _bases(path: Path) -> list[Base]:
     """Return the whole series, if its models have one family and it has a name, and its models."""
     series = _series(path, read_text(path))
     if series.family is not None and series.family not in families():
-        raise InputError(
-            [
-                f"{path}: family = {show(series.family)}: unknown family"
-                f"{offered(series.family, families(), FAMILIES)}"
-            ]
-        )
+        known = offered(series.family, families(), FAMILIES)
+        raise InputError([f"{path}: family = {show(series.family)}: unknown family{known}"])
     named = [_named(path, series, name, model) for name, model in series.models.items()]
     if series.family is None or path.parent.name == RELEASED:
         return named
@@ -282,12 +278,9 @@ def _named(path: Path, series: Series, name: str, model: Model) -> Base:
     if model.config:
         base = configured_base(path.parent, model.config)
         if family not in (None, base.family):
-            raise InputError(
-                [
-                    f"{path}: models.{name}.config = {model.config!r}: is of family "
-                    f"{base.family.name()!r}, and the series is of family {series.family!r}"
-                ]
-            )
+            of_both = f"{base.family.name()!r}, and the series is of family {series.family!r}"
+            config = f"models.{name}.config = {model.config!r}"
+            raise InputError([f"{path}: {config}: is of family {of_both}"])
         family = base.family
         configured, notes = base.fields, base.notes
         keys = base.config if class_name in (None, base.transformers) else None

@@ -101,12 +101,9 @@ def field_names() -> dict[str, dict[str, list[str]]]:
     try:
         return adapter.validate_python(load_yaml(FIELD_NAMES))
     except ValidationError as error:
-        raise InputError(
-            [
-                f"{FIELD_NAMES}: {'.'.join(map(str, at['loc']))} = {at['input']!r}: {at['msg']}"
-                for at in error.errors()
-            ]
-        ) from None
+        at = [(".".join(map(str, of["loc"])), of["input"], of["msg"]) for of in error.errors()]
+        lines = [f"{FIELD_NAMES}: {place} = {value!r}: {why}" for place, value, why in at]
+        raise InputError(lines) from None
 
 
 @cache

@@ -90,12 +90,9 @@ def check_renderer(targets: Collection[str]) -> None:
         return
     tried = subprocess.run([sys.executable, "-c", RENDERER], capture_output=True, check=False)
     if tried.returncode:
-        raise InputError(
-            [
-                f"ulimit -v = {allowed // 1024:,} kB: too little address space for the "
-                "renderer of charts; allowed: ulimit -v unlimited, or targets without charts"
-            ]
-        )
+        little = "too little address space for the renderer of charts"
+        without = "allowed: ulimit -v unlimited, or targets without charts"
+        raise InputError([f"ulimit -v = {allowed // 1024:,} kB: {little}; {without}"])
 
 
 def out_of_reach(sweep: Expanded) -> list[str]:
