@@ -18,7 +18,7 @@ class AxisSummary:
         self.axes, self.quantities, self.groups = axes, quantities, groups
         self.middle = {axis: values[len(values) // 2] for axis, values in axes.items()}
         self.rows = 0
-        self._ends: dict[str, list[pl.DataFrame]] = {axis: [] for axis in axes}
+        self._ends: dict[str, pl.DataFrame] = {}
         self._slices: dict[str, list[pl.DataFrame]] = {axis: [] for axis in axes}
         total = pl.col(quantities)
         self._of_rows = [
@@ -36,7 +36,10 @@ class AxisSummary:
         """Add one table of `predicted_grids.frames`."""
         self.rows += rows.height
         for axis in self.axes:
-            self._ends[axis].append(rows.group_by(axis).agg(self._of_rows))
+            here = rows.group_by(axis).agg(self._of_rows)
+            before = [self._ends[axis]] if axis in self._ends else []
+            both = pl.concat([*before, here], how="diagonal")
+            self._ends[axis] = both.group_by(axis).agg(self._of_ends)
             at_middle = [
                 pl.col(name) == value for name, value in self.middle.items() if name != axis
             ]
@@ -86,9 +89,8 @@ class AxisSummary:
         places = pl.DataFrame({axis: values, "index": range(len(values))})
         text = pl.col(axis).cast(pl.String).alias("value")
         is_middle = pl.col("index") == len(values) // 2
-        ends = pl.concat(self._ends[axis], how="diagonal").group_by(axis).agg(self._of_ends)
         return (
-            places.join(ends, on=axis)
+            places.join(self._ends[axis], on=axis)
             .join(pl.concat(self._slices[axis]), on=axis, how="left")
             .with_columns(text, axis=pl.lit(axis), is_middle=is_middle)
             .sort("index")
