@@ -38,6 +38,19 @@ def unfold(tab):
     return tab
 
 
+STATE = """() => [scrollY, document.documentElement.scrollHeight, document.querySelectorAll(
+  "[data-chart] svg").length].join()"""
+
+
+def settle(tab) -> None:
+    """Wait until a page has neither scrolled nor grown nor drawn a chart for 0.3 s."""
+    before, n_equal = "", 0
+    while n_equal < 6:
+        tab.wait_for_timeout(50)
+        now = tab.evaluate(STATE)
+        before, n_equal = now, n_equal + 1 if now == before else 0
+
+
 def start(tab, place: str) -> None:
     """Scroll to what starts when a reader comes near, and wait until its controls are there."""
     tab.locator(place).first.scroll_into_view_if_needed()

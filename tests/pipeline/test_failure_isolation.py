@@ -87,7 +87,7 @@ GROUPS = {
 }
 QUANTITIES = sorted(set().union(*GROUPS.values()))
 WHEN = ("training", "use")
-FAILS = REASONS | {"hang": "no answer within 3 s", "fill": "MemoryError: needs more than "}
+FAILS = REASONS | {"hang": "no answer within 2 s", "fill": "MemoryError: needs more than "}
 
 
 @cache
@@ -98,7 +98,7 @@ def measured_when(deed: str) -> dict[str, Measured]:
     """
     measure = Measure(
         quantities=QUANTITIES,
-        timeout_s=3 if deed == "hang" else 60,
+        timeout_s=2 if deed == "hang" else 60,
         memory_gb=0.1,
         memory_share=0.01,
     )

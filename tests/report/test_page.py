@@ -9,7 +9,7 @@ import pytest
 import vl_convert
 from helpers.built import module_trees, printed_modules
 from helpers.few_kinds import calculator_of_few
-from helpers.page import DRAWN, Text, scroll_and_wait, start, unfold, violations
+from helpers.page import DRAWN, Text, scroll_and_wait, settle, start, unfold, violations
 from helpers.results import LEDGER, PARTS, result
 from helpers.tiers import ALL
 
@@ -548,7 +548,7 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     of_models = {"named-models-models", "zoo-models"}  # all charts whose marks are single models
     assert {place.get_attribute("data-chart") for place in marked} == of_models
     tab.set_viewport_size({"width": width // 2, "height": 450})  # a zoom of 200 %
-    tab.wait_for_timeout(500)
+    settle(tab)
     assert width < 1000 or tab.evaluate("document.documentElement.scrollWidth") <= width // 2
     assert tab.messages == []
 
@@ -569,7 +569,7 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
             continue
         tab.goto("about:blank")  # a reload would scroll back
         tab.goto(f"{address}#{name}")
-        tab.wait_for_timeout(600)
+        settle(tab)
         place = tab.query_selector(f"#{name}")
         assert place.is_visible()
         bottom = tab.evaluate("document.documentElement.scrollHeight - innerHeight - scrollY")
@@ -577,7 +577,7 @@ def test_a_link_into_a_closed_section_opens_it_and_lands(opened, width):
         drawn = [one.evaluate(DRAWN) for one in tab.query_selector_all("#hybrid [data-chart]")]
         assert any(drawn) == name.startswith("hybrid")
     tab.evaluate("location.hash = '#zoo-models'")
-    tab.wait_for_timeout(1500)
+    settle(tab)
     assert abs(tab.evaluate(TOP, "zoo-models") - 16) < 2
     if width >= 1000:
         marked = tab.query_selector_all("nav [aria-current]")
