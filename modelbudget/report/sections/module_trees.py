@@ -16,11 +16,12 @@ def _contents(page: Page) -> dict:
 def _tree(model: dict) -> dict:
     """Return the tree of a model, as the template needs it."""
     tree, label = model["tree"], model["label"]
-    root = {"failure": could_not_be_built(tree)} if "failure" in tree else _part(tree, "")
+    is_built = "failure" not in tree
     return {
         "id": f"architecture-{model['model']}",
         "label": label,
-        "root": root | {"name": label},
+        "failure": None if is_built else could_not_be_built(tree),
+        "root": _part(tree, "") | {"name": label} if is_built else None,
         "tied": _tied(tree),
     }
 
@@ -39,7 +40,6 @@ def _part(node: dict, path: str, parents: int = 1) -> dict:
     return node | {
         "parameters": parameters,
         "each": node["parameters"] if copies > 1 else None,
-        "shared": not parameters and any(tensor["shared_with"] for tensor in node["tensors"]),
         "group": group_of(path) if not parts else groups.pop() if len(groups) == 1 else None,
         "parts": parts,
     }
