@@ -23,7 +23,7 @@ OPEN = """async (name) => {
 }"""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 MOVES = """async () => {
-  const field = document.querySelector('[data-side="A"][data-field="n_vocab"]');
+  const field = document.querySelector('[data-field="n_vocab"]');
   const calculator = document.getElementById("calculator");
   const times = [];
   for (let i = 0; i < 40; i += 1) {
@@ -82,7 +82,7 @@ def main(page: str = "results/report.html", section: str = "training-budget") ->
             opened.append(tab.evaluate(OPEN, section))
             tab.close()
         tab = browser.new_page()
-        tab.goto(f"{address}#what-if?A=deepseek-v3&B=palm-540b")
+        tab.goto(f"{address}#what-if?model=deepseek-v3")
         tab.wait_for_selector("#calculator-table tbody tr", state="attached")
         moves = tab.evaluate(MOVES)
         n_element = tab.evaluate("document.querySelectorAll('*').length")

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.counting_conventions import CONVENTIONS, FLOPS, PARAMETERS
 from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.terms import GROUP_TITLES
 from modelbudget.catalogue.accelerators import accelerators
@@ -51,13 +50,12 @@ def calculator(catalogue: Catalogue) -> dict:
     """
     bases = models_of_calculator(catalogue)
     named = {base.name: named_architecture(base) for base in bases}
-    exchanges = list(dict.fromkeys(getattr(a, CHOICES.exchangeable) for a in named.values()))
     fields = [_field(Decoder, name) for name in Decoder.numeric()]
     of_run = [_field(RunConfig, name) for name in OF_RUN]
-    data = _choices(fields + of_run, exchanges) | _models(bases, named, exchanges)
+    data = _choices(fields + of_run) | _models(bases, named)
     graph, nodes = in_bytes(data["graph"])
     functions: dict[Function, int] = {}
-    return _controls(bases, fields, of_run, exchanges) | {
+    return _controls(bases, fields, of_run) | {
         "packed": packed(
             data | {"graph": graph}, lambda of: functions.setdefault(of, len(functions))
         ),
@@ -66,26 +64,16 @@ def calculator(catalogue: Catalogue) -> dict:
     }
 
 
-def _controls(
-    bases: list[Base], fields: list[dict], of_run: list[dict], exchanges: list[str]
-) -> dict:
+def _controls(bases: list[Base], fields: list[dict], of_run: list[dict]) -> dict:
     """Return what a reader can choose and change, for the template."""
     in_order = sorted(bases, key=lambda base: (base.series or "").lower())
     choices = [{"name": name} | of for name, of in CHOICES.choices_of_run.items()]
-    name = CHOICES.exchangeable
-    choices += [{"name": name, "description": CHOICES.descriptions[name], "choices": exchanges}]
-    by_name = {control["name"]: control for control in (*choices, *fields, *of_run)}
+    by_name = {control["name"]: control for control in (*choices, *of_run)}
     return {
         "models": len(bases),
-        "main": [by_name[name] for name in CHOICES.main],
-        "run": [by_name[name] for name in CHOICES.controls],
-        "others": [field for field in fields if field["name"] not in CHOICES.main],
+        "fields": [*(by_name[name] for name in CHOICES.controls), *fields],
         "quantities": {"parameters": "parameters"}
         | {name: CHOICES.quantities[name] for name in PARTS},
-        "conventions": [
-            (unit, [convention.name for convention in CONVENTIONS if convention.unit == unit])
-            for unit in (PARAMETERS, FLOPS)
-        ],
         "series": {
             series: [(base.name, base.label) for base in of_series]
             for series, of_series in grouped(in_order, lambda base: base.series or "").items()
@@ -96,20 +84,16 @@ def _controls(
     }
 
 
-def _choices(fields: list[dict], exchanges: list[str]) -> dict:
+def _choices(fields: list[dict]) -> dict:
     """Return fields, settings and constraints for the script: what is the same for all models."""
     margins, several, refused = memory_margins(), CHOICES.of_several, refused_kernels(Decoder)
     constant = RunConfig.model_fields.keys() - {*OF_RUN, *OPTIONS}
-    absent_experts = dict.fromkeys(CHOICES.new_experts, 0)
     return {
         "start": CHOICES.start,
         "start_length": CHOICES.start_length,
         "run": {name: options[0] for name, options in OPTIONS.items()},
         "choices": list(OPTIONS.items()),
         "quantities": list((CHOICES.quantities | CHOICES.peaks).items()),
-        "conventions": [
-            (convention.name, convention.unit, convention.rule) for convention in CONVENTIONS
-        ],
         "devices": [(device.name, device.bytes) for device in accelerators(ACCELERATORS)],
         "margins": [margins.reserve.bytes, margins.worst_ratio.value],
         "minimum": {field["name"]: field["minimum"] for field in fields},
@@ -122,11 +106,6 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
         "half": HALF,
         "switches": [field["name"] for field in fields if field["switch"]],
         "defaults": _defaults(),
-        "exchanged_field": CHOICES.exchangeable,
-        "exchangeable": {  # the fields to set with each choice; a name means that field's value
-            exchange: CHOICES.new_experts if "moe" in exchange.split() else absent_experts
-            for exchange in exchanges
-        },
         "rules": rules(),
         "memory": {group: variable_of_group(group) for group in MEMORY},
         # In torch's order, each with the messages of why the default is another one.
@@ -136,18 +115,13 @@ def _choices(fields: list[dict], exchanges: list[str]) -> dict:
     }
 
 
-def _models(bases: list[Base], named: Mapping[str, Architecture], exchanges: list[str]) -> dict:
+def _models(bases: list[Base], named: Mapping[str, Architecture]) -> dict:
     """Return the models for the script, and the formulas of these and of all classes."""
     of_classes, compared = default_decoders(), implementations()[TRANSFORMERS].classes
     known = {name: of_classes[name] for name in compared}
     with_peaks = grouped((*named.values(), *known.values()), categories_of)
-    exchanged = [
-        tuple((dict(values) | {CHOICES.exchangeable: exchange}).items())
-        for values in grouped(named.values(), categories_of)
-        for exchange in exchanges
-    ]
     of_form: dict[Categories, list[str]] = {
-        values: [] for values in (*with_peaks, *exchanged, *map(categories_of, of_classes.values()))
+        values: [] for values in (*with_peaks, *map(categories_of, of_classes.values()))
     }
     for name in sorted(known):
         of_form[categories_of(known[name])].append(name)

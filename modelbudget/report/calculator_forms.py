@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.counting_conventions import CONVENTIONS
 from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.memoised_run import MemoisedRun
 from modelbudget.architecture.run_config import HALF, RunConfig
@@ -81,10 +80,6 @@ class Formulas:
             },
             "total": self.graph.node(total(parameters)),
             "active": self.graph.node(total(active)),
-            "conventions": [
-                self.graph.node(total(convention.terms(Decoder, a, graph.field("length"))))
-                for convention in CONVENTIONS
-            ],
             "others": self._others(a),
             "runs": self._runs(
                 a, runs(categories, peaks), [*PARTS, *(CHOICES.peaks if peaks else ())]

@@ -54,7 +54,7 @@ def settle(tab) -> None:
 def start(tab, place: str) -> None:
     """Scroll to what starts when a reader comes near, and wait until its controls are there."""
     tab.locator(place).first.scroll_into_view_if_needed()
-    tab.wait_for_selector("[data-answer=A] *")
+    tab.wait_for_selector("#calculator-answer *")
 
 
 def scroll_and_wait(tab) -> list:

@@ -23,11 +23,11 @@
   const KERNEL = "attention_kernel";
   const STATES = "states"; // bytes of parameters, gradients and optimizer
   const ALONE = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
-  const SIDES = ["A", "B"];
   const PASTED = "config.json";
   const translate = configReader(data);
   const all = (selector) => [...root.querySelectorAll(selector)];
-  const asked = Object.fromEntries(all("select[name]").map((select) => [select.name, select])); // of both models
+  const asked = Object.fromEntries(all("select[name]").map((select) => [select.name, select]));
+  const modelSelect = root.querySelector("[data-model]");
   const LINK = root.querySelector("#calculator-link").textContent;
 
   const evaluate = evaluator(data.graph, nodes);
@@ -44,13 +44,12 @@
   const isAlone = (name, values) => data.of_several.some(([one, devices]) => one === name && values[devices] === 1);
   const devicesOf = (values) => data.meshes.map((name) => values[name]).reduce((a, b) => a * b);
 
-  // -- The state: a model on each side, its changed fields and settings, and its default kernel.
+  // -- The state: a model, its changed fields and settings, and its default kernel.
 
   // NaN for a size without a default, which a file may lack.
   const defaults = { ...Object.fromEntries(Object.keys(data.minimum).map((name) => [name, NaN])), ...data.defaults };
   const stateOf = (model, changes) => ({ model, changes, kernel: data.run[KERNEL] });
-  const chosen = Object.fromEntries(SIDES.map((side) => [side, stateOf(data.start, { length: data.start_length })]));
-  chosen.B.changes.tied = 1 - ownFields(data.start).tied;
+  let chosen = stateOf(data.start, { length: data.start_length });
 
   // The kernel, until a reader sets it: the first one with which torch runs the model on a GPU.
   function settleKernel(state) {
@@ -69,7 +68,7 @@
     return { ...defaults, ...data.models[model].fields };
   }
 
-  // All values of a side. A field that follows others does so until it is changed itself.
+  // All values of a state. A field that follows others does so until it is changed itself.
   function valuesOf({ model, kernel, changes }) {
     const values = { ...ownFields(model), ...data.run, [KERNEL]: kernel, ...changes };
     const moved = new Set(Object.keys(changes));
@@ -82,26 +81,19 @@
   }
 
   // A setting stays the reader's; a field that has its value without him is not changed.
-  function change(side, name, value) {
-    const { [name]: _, ...changes } = chosen[side].changes;
-    if (choices.has(name) || value !== valuesOf({ ...chosen[side], changes })[name]) changes[name] = value;
-    chosen[side].changes = changes;
+  function change(name, value) {
+    const { [name]: _, ...changes } = chosen.changes;
+    if (choices.has(name) || value !== valuesOf({ ...chosen, changes })[name]) changes[name] = value;
+    chosen.changes = changes;
   }
 
-  function exchange(side, choice) {
-    const own = ownFields(chosen[side].model);
-    change(side, exchangeable, choice);
-    for (const [name, value] of Object.entries(data.exchangeable[choice])) {
-      change(side, name, own[exchangeable] === choice ? own[name] : (own[value] ?? value));
-    }
-  }
-
-  // -- The state in the address: #what-if?A=palm-540b&B=palm-540b&B.tied=0&device=H100
+  // -- The state in the address: #what-if?model=palm-540b&tied=0&device=H100
   // A pasted file is its class and the fields that it sets: file=LlamaForCausalLM&file.n_layer=32
 
   function written() {
-    const settings = new URLSearchParams();
-    if (SIDES.some((side) => chosen[side].model === PASTED)) {
+    const { model, changes } = chosen;
+    const settings = new URLSearchParams({ model });
+    if (model === PASTED) {
       const { fields, follow } = data.models[PASTED];
       const follows = new Set(follow.map(([name]) => name));
       settings.set("file", data.kinds[PASTED]);
@@ -109,20 +101,13 @@
         if (!follows.has(name) && (derivedFields.has(name) || value !== data.defaults[name])) settings.set(`file.${name}`, value);
       }
     }
-    for (const side of SIDES) {
-      const { model, changes } = chosen[side];
-      settings.set(side, model);
-      const values = valuesOf(chosen[side]);
-      for (const name of new Set([...choices.keys(), ...Object.keys(changes)])) {
-        if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(`${side}.${name}`, values[name]);
-      }
+    const values = valuesOf(chosen);
+    for (const name of new Set([...choices.keys(), ...Object.keys(changes)])) {
+      if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(name, values[name]);
     }
     for (const [name, { value }] of Object.entries(asked)) settings.set(name, value);
     return `${HOME}?${settings}`;
   }
-
-  // What an address sets of a side or of a file: names, and values as texts.
-  const under = (settings, what) => [...settings].filter(([key]) => key.startsWith(`${what}.`)).map(([key, value]) => [key.slice(what.length + 1), value]);
 
   function read(address) {
     if (!address.startsWith(`${HOME}?`)) return false;
@@ -130,18 +115,15 @@
     const settings = new URLSearchParams(address.slice(HOME.length + 1));
     readFile(settings);
     for (const [name, select] of Object.entries(asked)) if (hasOption(select, settings.get(name))) select.value = settings.get(name);
-    for (const side of SIDES) {
-      const model = settings.get(side);
-      if (!Object.hasOwn(data.models, model)) continue;
-      const changes = {};
-      for (const [name, value] of under(settings, side)) {
-        if (Object.hasOwn(data.minimum, name)) changes[name] = numberIn(value);
-        if (name === exchangeable && Object.hasOwn(data.exchangeable, value)) changes[name] = value;
-        if (choice(name, value) !== undefined) changes[name] = choice(name, value);
-      }
-      chosen[side] = stateOf(model, changes);
-      for (const [name, value] of Object.entries(changes)) change(side, name, value); // drops what is none
+    const model = settings.get("model");
+    if (!Object.hasOwn(data.models, model)) return true;
+    const changes = {};
+    for (const [name, value] of settings) {
+      if (Object.hasOwn(data.minimum, name)) changes[name] = numberIn(value);
+      if (choice(name, value) !== undefined) changes[name] = choice(name, value);
     }
+    chosen = stateOf(model, changes);
+    for (const [name, value] of Object.entries(changes)) change(name, value); // drops what is none
     return true;
   }
 
@@ -150,7 +132,9 @@
     const kind = settings.get("file");
     if (!Object.hasOwn(data.config.classes, kind)) return;
     const fields = {};
-    for (const [name, value] of under(settings, "file")) {
+    for (const [key, value] of settings) {
+      const name = key.replace(/^file\./, "");
+      if (name === key) continue;
       if (Object.hasOwn(data.minimum, name)) fields[name] = numberIn(value);
       else if (typeof data.defaults[name] === "string") fields[name] = value;
     }
@@ -159,28 +143,17 @@
     addFile(kind, fields, follow);
   }
 
-  // The second model has the choices of the first once a reader opens its fields.
-  root.querySelector(".fields").addEventListener("toggle", () => {
-    const [ofA, ofB] = SIDES.map((side) => root.querySelector(`[data-side="${side}"][data-model]`));
-    const { value } = ofB;
-    ofB.replaceChildren(...[...ofA.childNodes].map((one) => one.cloneNode(true)));
-    ofB.value = value;
-  }, { once: true });
-
   function addFile(kind, fields, follow) {
     data.models[PASTED] = { label: `config.json (${kind})`, fields, follow };
     data.kinds[PASTED] = kind;
-    for (const select of all("[data-model]")) {
-      if (!hasOption(select, PASTED)) select.prepend(new Option("your config.json", PASTED));
-    }
+    if (!hasOption(modelSelect, PASTED)) modelSelect.prepend(new Option("your config.json", PASTED));
   }
 
   const derivedFields = new Set(data.config.derived.map(([name]) => name));
   const hasOption = (select, wanted) => [...select.options].some(({ value }) => value === wanted);
-  const exchangeable = data.exchanged_field;
   const numberIn = (text) => (/^\d+$/.test(text) ? Number(text) : NaN);
 
-  // -- The result of one side: what is wrong, or functions that compute a quantity when it is shown.
+  // -- The result of a state: what is wrong, or functions that compute a quantity when it is shown.
 
   const IMPOSSIBLE = { broken: [], components: () => [], active() {}, whole() {}, parts() {}, ofClass() {} };
 
@@ -223,7 +196,6 @@
       ofClass: whole(classRuns),
       parts: (quantity) => budget(form.runs, quantity)?.slice(1).map(([name, node]) => [name, value(node)]),
       active: () => value(form.active),
-      count: (place) => value(form.conventions[place]),
       others: () => form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) })),
     };
   }
@@ -257,47 +229,29 @@
   const { bytes: short } = story;
   const exact = (value) => (Number.isNaN(value) ? "?" : Number.isSafeInteger(value) ? story.grouped(value) : "over 2⁵³");
 
-  const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + exact(Math.abs(value));
-
   const element = (tag, textContent, className = "", others = {}) => story.made(tag, { textContent, className, ...others });
 
-  function showControls(side, { values, components, broken }) {
+  function showControls({ values, components, broken }) {
     const parts = components();
-    const used = new Set([exchangeable, ...choices.keys(), ...data.of_run, ...parts.filter((part) => part.present).flatMap((part) => part.fields)]);
+    const used = new Set([...choices.keys(), ...data.of_run, ...parts.filter((part) => part.present).flatMap((part) => part.fields)]);
     for (const rule of broken) rule.fields.forEach((name) => used.add(name));
     for (const [name] of data.of_several) if (isAlone(name, values)) used.delete(name);
-    const { model, changes } = chosen[side];
-    const select = root.querySelector(`[data-side="${side}"][data-model]`);
-    if (!hasOption(select, model)) select.prepend(new Option(data.models[model].label, model));
-    select.value = model;
-    for (const control of all(`[data-side="${side}"][data-field]`)) {
+    modelSelect.value = chosen.model;
+    for (const control of all("[data-field]")) {
       const { type, dataset: { field: name } } = control;
       const value = values[name];
-      if (type === "range") {
-        if (!Number.isNaN(value)) control.value = placeOf(value);
-        control.setAttribute("aria-valuetext", exact(value));
-        continue;
-      }
       if (type === "checkbox") control.checked = value;
       else if (type !== "number" || !Object.is(numberIn(control.value), value)) control.value = Number.isNaN(value) ? "" : value;
-      control.classList.toggle("changed", name in changes && !choices.has(name));
-      if (parts.length > 0) control.closest("td")?.classList.toggle("unused", !used.has(name));
+      control.classList.toggle("changed", name in chosen.changes && !choices.has(name));
+      if (parts.length > 0) control.closest("tr")?.classList.toggle("unused", !used.has(name));
     }
   }
 
-  // A slider has four positions per factor of two: 4096, 5120, 6144, 7168, 8192. Position −1 is 0.
-  const valueAt = (place) => (place < 0 ? 0 : Math.round((4 + (place % 4)) * 2 ** (Math.floor(place / 4) - 2)));
-  function placeOf(value) {
-    if (value < 1) return -1;
-    const octave = Math.floor(Math.log2(value));
-    return 4 * octave + Math.floor((4 * value) / 2 ** octave) - 4;
-  }
-
-  function showAnswer(side, answer) {
-    const place = root.querySelector(`[data-answer="${side}"]`);
-    const { model, changes } = chosen[side];
+  function showAnswer(answer) {
+    const place = root.querySelector("#calculator-answer");
+    const { model, changes } = chosen;
     const names = Object.keys(changes).filter((name) => !choices.has(name)).map((name) => `${name} = ${shown(name, answer.values)}`);
-    place.replaceChildren(element("h3", `${side}: ${[data.models[model].label, ...names].join(", ")}`));
+    place.replaceChildren(element("h3", [data.models[model].label, ...names].join(", ")));
     if (answer.reasons.length > 0) {
       const reasons = answer.reasons.map((reason) => element("li", reason));
       place.append(element("p", "Not possible:", "reason"), story.made("ul", { className: "reason" }, ...reasons));
@@ -308,11 +262,11 @@
     place.append(element("p", exact(total), "total"));
     const devices = devicesOf(values);
     const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen[side], "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}${each}`}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
+    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen, "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}${each}`}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
     if (active !== total) facts.push(`${exact(active)} active per token`);
     const [activations, cache] = [whole("activation_bytes"), whole("cache_bytes")];
     if (activations !== undefined) facts.push(`${short(activations)} of activations`);
-    if (bytes !== undefined && whole("peak_training_bytes") === undefined) facts.push(`the page has no formula for the peak of training${lacking(chosen[side], "peak_training_bytes")}`);
+    if (bytes !== undefined && whole("peak_training_bytes") === undefined) facts.push(`the page has no formula for the peak of training${lacking(chosen, "peak_training_bytes")}`);
     if (cache !== undefined) facts.push(`${short(cache)} of KV cache`);
     if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
     place.append(element("p", facts.join("; ")), barOfComponents(answer.components(), total));
@@ -341,56 +295,34 @@
     return bar({ class: "bar", "aria-hidden": "true" }, parts, total); // the table has the numbers
   }
 
-  function showTable(answers) {
-    const by = asked.by.value;
-    const parts = SIDES.map((side) => answers[side].parts(by)).map((of) => of && new Map(of));
+  function showTable({ reasons, parts, whole, active }) {
     const rows = [];
-    for (const name of groups.keys()) {
-      const pair = parts.map((of) => (of ? (of.get(name) ?? 0) : null));
-      if (pair.some((value) => value > 0)) rows.push(row(nameOf(name), pair));
-    }
-    const isPossible = ({ reasons }) => reasons.length === 0;
-    const sum = (title, of) => {
-      const made = row(title, SIDES.map((side) => (isPossible(answers[side]) ? of(answers[side]) : null)));
-      for (const cell of made.cells) cell.classList.add("whole");
-      rows.push(made);
-    };
-    sum("all parameters", ({ whole }) => whole("parameters"));
-    if (SIDES.some((side) => answers[side].active() !== answers[side].whole("parameters"))) sum("active parameters per token", ({ active }) => active());
-    const place = data.conventions.findIndex(([name]) => name === asked.count.value);
-    const [convention, unit, rule] = data.conventions[place];
-    sum(`${unit} by the convention ${convention}`, ({ count }) => count(place));
-    asked.count.title = rule;
-    for (const [quantity, title] of data.quantities) {
-      sum(title, ({ whole }) => whole(quantity));
-      for (const side of SIDES) {
-        if (isPossible(answers[side]) && answers[side].whole(quantity) === undefined) rows.at(-1).querySelector(`[data-label="${side}"]`).title = `The page has no formula for it${lacking(chosen[side], quantity)}.`;
+    const add = (head, value, className = "", title = "") => rows.push(story.made("tr", {}, story.made("td", { className }, head), element("td", value === undefined ? "no formula" : exact(value), `number ${className}`, { title })));
+    if (reasons.length === 0) {
+      const ofComponents = new Map(parts(asked.by.value));
+      for (const name of groups.keys()) if (ofComponents.get(name) > 0) add(nameOf(name), ofComponents.get(name));
+      add("all parameters", whole("parameters"), "whole");
+      if (active() !== whole("parameters")) add("active parameters per token", active(), "whole");
+      for (const [quantity, title] of data.quantities) {
+        const value = whole(quantity);
+        add(title, value, "whole", value === undefined ? `The page has no formula for it${lacking(chosen, quantity)}.` : "");
       }
     }
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
-  }
-
-  function row(head, [a, b]) {
-    const written = (value) => (value === null ? "–" : value === undefined ? "no formula" : exact(value));
-    const difference = [a, b].every(Number.isSafeInteger) ? signed(b - a) : "–";
-    const cells = Object.entries({ A: written(a), B: written(b), "B − A": difference }).map(([label, text]) => element("td", text, "number", { dataset: { label } }));
-    return story.made("tr", {}, story.made("td", {}, head), ...cells);
   }
 
   const nameOf = (component) =>
     story.made("code", { className: `name swatch ${groups.get(component)}` }, component);
 
   function show() {
-    for (const side of SIDES) settleKernel(chosen[side]);
-    for (const part of all(".answers, .both-models, #fit-answer, #calculator-link")) part.hidden = isRefused;
-    const answers = Object.fromEntries(SIDES.map((side) => [side, compute(chosen[side])]));
-    for (const side of SIDES) {
-      showControls(side, answers[side]);
-      showAnswer(side, answers[side]);
-    }
-    showTable(answers);
-    showFit(answers.A);
-    if (isRefused) for (const part of all("[data-answer], #calculator-table tbody, #fit-answer")) part.replaceChildren();
+    settleKernel(chosen);
+    for (const part of all("#calculator-answer, #calculator-table, #fit-answer, #calculator-link")) part.hidden = isRefused;
+    const answer = compute(chosen);
+    showControls(answer);
+    showAnswer(answer);
+    showTable(answer);
+    showFit(answer);
+    if (isRefused) for (const part of all("#calculator-answer, #calculator-table tbody, #fit-answer")) part.replaceChildren();
     const link = root.querySelector("#calculator-link");
     [link.href, link.textContent] = [written(), LINK];
     root.dispatchEvent(new Event("answered"));
@@ -402,7 +334,7 @@
     history.replaceState(null, "", isRefused ? HOME : written());
   }
 
-  // -- Whether A fits a device, and what helps most.
+  // -- Whether the model fits a device, and what helps most.
 
   const CHANGES = [
     ["twice the devices", ({ [DEVICES]: n }) => ({ [DEVICES]: 2 * n })],
@@ -500,7 +432,7 @@
       const ways = [[data_parallel, zero ? `data-parallel (zero: ${zero})` : "data-parallel"], [tensor_parallel, "tensor-parallel"], [pipeline_parallel, "stages"]].filter(([size]) => size > 1);
       const parts = [ways.map(([size, name]) => `${exact(size)} ${name}`).join(" × "), recompute === "full" ? "full checkpointing" : ""];
       const onclick = () => {
-        for (const [name, value] of Object.entries(changed)) change("A", name, value);
+        for (const [name, value] of Object.entries(changed)) change(name, value);
         showAndKeep();
       };
       const button = element("button", `${exact(n)} device${n > 1 ? "s" : ""}: ${parts.filter(Boolean).join(", ")}`, "", { type: "button", onclick });
@@ -537,7 +469,7 @@
     if (reasons.length > 0) return;
     // One device does the inference, however many train.
     const isTraining = quantity === "peak_training_bytes";
-    const state = isTraining ? chosen.A : withChange(chosen.A, Object.fromEntries(data.meshes.map((name) => [name, 1])));
+    const state = isTraining ? chosen : withChange(chosen, Object.fromEntries(data.meshes.map((name) => [name, 1])));
     const { whole, ofClass, values } = compute(state);
     const ours = whole(quantity);
     const among = n === 1 ? "" : isTraining ? ` on each of ${exact(n)} devices` : " on one device";
@@ -553,7 +485,7 @@
       return;
     }
     const theirs = ofClass(quantity);
-    const kind = data.kinds[chosen.A.model];
+    const kind = data.kinds[chosen.model];
     const ends = [ours, theirs ?? ours];
     const most = Math.max(...ends);
     const range = theirs === undefined ? `${short(ours)} with our fused modules` : `${short(ours)} with our fused modules, ${short(theirs)} as ${kind} of transformers computes it`;
@@ -590,14 +522,11 @@
     const file = configText.value.trim() ? translate(configText.value) : null;
     isRefused = file !== null && file.mistakes.length > 0;
     configAnswer.replaceChildren(...[...(file?.mistakes ?? []), ...(file?.notes ?? [])].map((line, i) => element("p", line, i < file.mistakes.length ? "reason" : "")));
-    if (file === null || isRefused) {
-      for (const side of SIDES) if (chosen[side].model === PASTED) chosen[side] = stateOf(data.start, ofChoices(chosen[side]));
-    } else {
+    if (file !== null && !isRefused) {
       addFile(file.kind, file.fields, file.follow);
-      const changes = { ...ofChoices(chosen.A), ...file.run };
-      for (const side of SIDES) chosen[side] = stateOf(PASTED, { ...changes });
-    }
-    const stored = file?.format && !isRefused && compute(chosen.A).others?.().find(({ word }) => word === file.format);
+      chosen = stateOf(PASTED, { ...ofChoices(chosen), ...file.run });
+    } else if (chosen.model === PASTED) chosen = stateOf(data.start, ofChoices(chosen));
+    const stored = file?.format && !isRefused && compute(chosen).others?.().find(({ word }) => word === file.format);
     if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
     else if (file?.format && !isRefused) configAnswer.append(element("p", `quantization_config: ${file.format}: the page has no formula for its bytes here`));
     showAndKeep();
@@ -616,23 +545,18 @@
 
   function valueIn({ type, value, checked, dataset: { field } }) {
     if (choices.has(field)) return choice(field, value);
-    return type === "checkbox" ? Number(checked) : type === "range" ? valueAt(Number(value)) : numberIn(value);
+    return type === "checkbox" ? Number(checked) : numberIn(value);
   }
 
   root.addEventListener("input", ({ target }) => {
     if (target === configText) return;
     if (isRefused) configAnswer.replaceChildren();
     isRefused = false;
-    const { side, field, model } = target.dataset;
-    if (field === exchangeable) exchange(side, target.value);
-    else if (field) change(side, field, valueIn(target));
-    else if (model !== undefined) chosen[side] = stateOf(target.value, ofChoices(chosen[side]));
+    const { field } = target.dataset;
+    if (field) change(field, valueIn(target));
+    else if (target === modelSelect) chosen = stateOf(target.value, ofChoices(chosen));
     showAndKeep();
   });
-  root.querySelector("[data-others]").addEventListener("toggle", ({ target }) => {
-    target.append(target.querySelector("template").content);
-    show();
-  }, { once: true });
   root.querySelector("#calculator-link").addEventListener("click", async ({ target }) => {
     try {
       await navigator.clipboard.writeText(target.href);
@@ -640,10 +564,6 @@
     } catch {
       target.textContent = "The address of this page is the link";
     }
-  });
-  root.querySelector("#calculator-copy").addEventListener("click", () => {
-    chosen.B = structuredClone(chosen.A);
-    showAndKeep();
   });
 
   function follow() {

@@ -107,8 +107,8 @@ def _address(model: str, point: dict, first: dict) -> str | None:
     unchanged = {name for name in point if point[name] == first[name]}
     if not {*point} - unchanged - {*NOT_SETTINGS} <= {*OF_CALCULATOR}:
         return None
-    settings = {f"A.{name}": plain(point[name]) for name in OF_CALCULATOR}
-    return f"#what-if?{urlencode({'A': model, 'B': model} | settings | {'for': PEAK})}"
+    settings = {name: plain(point[name]) for name in OF_CALCULATOR}
+    return f"#what-if?{urlencode({'model': model} | settings | {'for': PEAK})}"
 
 
 def _title(peaks: dict[str, int], lines: list[Accelerator]) -> str:

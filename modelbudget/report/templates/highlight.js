@@ -5,7 +5,7 @@ const highlight = (() => {
   const form = document.querySelector("#highlight");
   const input = form.querySelector("input");
   const list = form.querySelector("#models");
-  const choice = document.querySelector("select[data-model][data-side=A]"); // of the calculator, if it is there
+  const choice = document.querySelector("select[data-model]"); // of the calculator, if it is there
   const models = [...new Set(form.dataset.models.split("|"))].sort((a, b) => b.length - a.length);
   const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
   const ROWS = ".models th[scope=row]";
@@ -32,19 +32,9 @@ const highlight = (() => {
 
   function mark(drawing, model) {
     drawing.querySelectorAll(".found").forEach((one) => one.classList.remove("found"));
-    drawing.querySelector(".its-name")?.remove();
     const found = (model && marksIn(drawing).get(model)) ?? [];
     drawing.classList.toggle("marked", found.length > 0);
     found.forEach((one) => one.classList.add("found"));
-    const named = [...drawing.querySelectorAll("text")].some((one) => one.textContent.startsWith(model));
-    if (found.length > 0 && !named) drawing.append(nameAt(drawing, found[0], model));
-  }
-
-  function nameAt(drawing, element, model) {
-    const [inner, outer] = [element.getBoundingClientRect(), drawing.getBoundingClientRect()];
-    const x = inner.left + inner.width / 2 - outer.left;
-    const place = { x, y: Math.max(12, inner.top - outer.top - 5), "text-anchor": x < outer.width / 2 ? "start" : "end" };
-    return story.drawn("text", { class: "its-name", ...place }, model);
   }
 
   function show(model) {
