@@ -4,11 +4,9 @@ import re
 
 import polars as pl
 import pytest
-from helpers.page import Text, unfold
+from helpers.page import unfold
 from helpers.results import PROVENANCE, result
 
-from modelbudget import __version__
-from modelbudget.common.run_metadata import provenance
 from modelbudget.report.page import render
 from modelbudget.report.page_results import Results, SweepResult
 
@@ -74,13 +72,6 @@ def test_of_many_points_some_are_in_the_table(grid, catalogue):
     assert ("<td>1</td>" in rows[2], "<td>1200</td>" in rows[-1], len(rows)) == (True, True, 42)
 
 
-def test_it_says_how_to_cite(one, catalogue):
-    text = str(Text(render(Results([one], parts={"provenance.json": PROVENANCE}), catalogue)))
-    assert "Version 0.1.0, commit 0123abc." in text
-    assert re.search(r"@software\{modelbudget, .* version = \{0\.1\.0\}, note = \{commit", text)
-    assert provenance()["versions"]["modelbudget"] == __version__
-
-
 def test_headings_show_their_link_to_hand_and_keyboard(one, catalogue, open_page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(
@@ -89,12 +80,12 @@ def test_headings_show_their_link_to_hand_and_keyboard(one, catalogue, open_page
     tab = unfold(open_page(path.as_uri()))
     sign = "a => getComputedStyle(a, '::after').opacity"
     headings = tab.query_selector_all("main :is(h2, h3) > a")
-    links = {"#verdict", "#appendix", "#cite"}
+    links = {"#verdict", "#appendix", "#sweep-points"}
     assert links <= {heading.get_attribute("href") for heading in headings}
     for heading in headings:
         assert tab.query_selector(heading.get_attribute("href")) is not None
     tab.mouse.move(0, 0)
-    heading = tab.query_selector("#cite > a")
+    heading = tab.query_selector("#sweep-points > a")
     assert heading.evaluate(sign) == "0"
     heading.hover()
     assert heading.evaluate(sign) == "1"

@@ -1,4 +1,4 @@
-"""Versions, commit and device of the results, and how to cite them.
+"""Versions, commit and device of the results.
 
 Without the time and the year, so that equal results make equal pages.
 """
