@@ -37,7 +37,6 @@ class Charts:
         # A digest would take more bytes than a short name.
         names = {of: self._names.setdefault(of, f"d{len(self._names)}") for of in datasets}
         self._datasets |= {names[of]: _columns(rows) for of, rows in datasets.items()}
-        spec["usermeta"] = spec["usermeta"] | {"datasets": list(datasets)}
         self.specs[identifier] = _renamed(spec, VARIABLES | names)
         finding, _, more = " ".join(title["subtitle"]).partition(". ")
         whose_text = f"Of {whose}." if whose and "module" not in more else ""
@@ -49,12 +48,13 @@ class Charts:
         }
 
     def data(self) -> dict:
-        """Return each spec with that which Vega draws, and datasets as columns, for a script."""
-        # The specs of Vega, of which a script sets the width: it needs no Vega-Lite.
-        compiled = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
-        for spec in compiled.values():
-            del spec["$schema"], spec["usermeta"]
-        specs = {name: (spec, compiled[name]) for name, spec in self.specs.items()}
+        """Return the spec of Vega of each chart, and datasets as columns, for a script.
+
+        The script sets the width: it needs no Vega-Lite.
+        """
+        specs = {name: vl_convert.vegalite_to_vega(spec) for name, spec in self.specs.items()}
+        for spec in specs.values():
+            del spec["$schema"], spec["usermeta"]["groups"]
         return {"specs": specs, "datasets": self._datasets}
 
 

@@ -100,8 +100,9 @@ def test_a_tree_is_a_list_whose_parts_open_and_have_their_shares(opened):
         tab.click(f"{PALM} + .tree summary:has(b:text-is('{name}'))")
     words = tab.inner_text(f"{PALM} + .tree")
     for text in (
-        "462,422,016 each", "54,565,797,888 in total, 10.1\N{NO-BREAK SPACE}%", "weight 12,288 × 18,432",
-        "226,492,416 each", "weight 256,000 × 18,432, the same tensor as embedding.token.weight",
+        "462,422,016 each", "54,565,797,888 in total, 10.1\N{NO-BREAK SPACE}%",
+        "226,492,416 each", "weight 12,288 × 18,432",
+        "weight 256,000 × 18,432, the same tensor as embedding.token.weight",
     ):  # fmt: skip
         assert text in words
     part = tab.locator(f"{PALM} + .tree summary:has(b:text-is('attention'))")

@@ -55,17 +55,15 @@ const story = {
     link.click();
     URL.revokeObjectURL(link.href);
   },
-  // A line of buttons that save files: `drawing` returns the SVG, and functions of other kinds their files.
-  files(text, attribute, name, drawing, others = {}) {
-    const titles = { svg: "SVG", png: "PNG", json: "Vega-Lite" };
+  // A line of buttons that save files of a drawing, of which `drawing` returns the SVG.
+  files(text, attribute, name, drawing) {
     const contents = {
       svg: async () => new Blob([await drawing()], { type: "image/svg+xml" }),
       png: async () => story.png(await drawing()),
-      ...others,
     };
     const buttons = Object.entries(contents).map(([kind, content]) => {
       const onclick = async () => story.save(await content(), `${name}.${kind}`);
-      return story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind }, onclick }, titles[kind]);
+      return story.made("button", { type: "button", className: "link", dataset: { [attribute]: kind }, onclick }, kind.toUpperCase());
     });
     return story.made("p", { className: "files" }, text, ...buttons.flatMap((one) => [one, " "]));
   },

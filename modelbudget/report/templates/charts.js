@@ -12,12 +12,11 @@ const charts = (() => {
 
   // Vega's spec at a width, of which the build compiled one: with panels in fewer columns, if it is narrow.
   function fitted({ specs, datasets }, name, width, excess) {
-    const [lite, compiled] = specs[name];
-    const copy = structuredClone(compiled);
-    const { columns, gap, margin } = lite.usermeta;
+    const copy = structuredClone(specs[name]);
+    const { columns, gap, margin } = copy.usermeta;
     copy.legends = copy.legends?.filter(({ fill }) => !fill); // the page has the colours
     if (width < NARROW) for (const legend of copy.legends ?? []) legend.columns = 1;
-    const inRow = lite.concat && width >= NARROW ? columns : 1;
+    const inRow = width >= NARROW ? columns : 1;
     const inner = Math.floor((width - 1 - excess + gap) / inRow) - gap - margin;
     if (copy.layout) copy.layout.columns = inRow;
     const shared = copy.signals?.find((one) => one.name === "childWidth"); // of panels in a row
@@ -73,27 +72,19 @@ const charts = (() => {
 
   // -- A chart as a file, in the light colours, with its title, its finding, its colours and the source.
 
-  async function saved(figure, isLite) {
+  async function saved(figure) {
     const { specs, datasets, palette, source } = await data();
     const name = figure.querySelector("[data-chart]").dataset.chart;
-    const light = (spec) => JSON.parse(JSON.stringify(spec).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
-    const [lite, compiled] = light(specs[name]);
+    const light = JSON.parse(JSON.stringify(specs[name]).replace(/var\(--[\w-]+\)/g, (variable) => palette[variable]));
     const [text, finding] = ["h3", "figcaption p"].map((one) => figure.querySelector(one).textContent);
-    const title = { text: story.wrapped(text, 90), subtitle: [...story.wrapped(finding, 110), `Source: ${source}`] };
-    const style = { background: palette["var(--paper)"], padding: 12 };
-    if (isLite) {
-      const used = Object.fromEntries(lite.usermeta.datasets.map((one) => [one, datasets[one]]));
-      return { ...lite, title, datasets: used, config: { ...lite.config, ...style } };
-    }
-    const { anchor, offset } = lite.config.title; // which compiling moves to the title
-    return filled({ ...compiled, title: { ...title, anchor, offset }, ...style }, datasets);
+    const title = { text: story.wrapped(text, 90), subtitle: [...story.wrapped(finding, 110), `Source: ${source}`], anchor: "start", offset: 14 };
+    return filled({ ...light, title, background: palette["var(--paper)"], padding: 12 }, datasets);
   }
 
   function addFiles(figure) {
     if (figure.querySelector(".files")) return;
-    const drawing = async () => (await embed(document.createElement("div"), await saved(figure, false))).toSVG();
-    const json = async () => new Blob([JSON.stringify(await saved(figure, true))], { type: "application/json" });
-    figure.append(story.files("", "file", figure.id, drawing, { json }));
+    const drawing = async () => (await embed(document.createElement("div"), await saved(figure))).toSVG();
+    figure.append(story.files("", "file", figure.id, drawing));
   }
 
   return {

@@ -1,4 +1,4 @@
-// Opens the section that a link leads to, and marks the current section in the contents.
+// Opens the section that a link leads to.
 "use strict";
 
 {
@@ -42,27 +42,4 @@
     const summary = target.closest?.("section > .fold > summary");
     if (summary && !summary.parentElement.open) history.replaceState(null, "", `#${summary.closest("section").id}`);
   });
-
-  const links = new Map([...document.querySelectorAll("nav a")].map((link) => [placeOf(link.hash), link]));
-  const sections = [...links.keys()];
-  const inside = new Set(); // what is at a third of the window: a section, perhaps of the appendix
-  let current;
-
-  // Only the contents scroll: the page must not.
-  function follow(link) {
-    const nav = link.closest("nav");
-    const [inner, outer] = [link.getBoundingClientRect(), nav.getBoundingClientRect()];
-    if (inner.top < outer.top || inner.bottom > outer.bottom) nav.scrollTop += inner.top - outer.top - outer.height / 2;
-  }
-
-  const observer = new IntersectionObserver((entries) => {
-    for (const { target, isIntersecting } of entries) inside[isIntersecting ? "add" : "delete"](target);
-    const last = sections.findLast((one) => inside.has(one)) ?? current; // between two, what was there
-    if (last === current) return;
-    links.get(current)?.removeAttribute("aria-current");
-    links.get(last).setAttribute("aria-current", "true");
-    follow(links.get(last));
-    current = last;
-  }, { rootMargin: "-33% 0px -67%" });
-  sections.forEach((section) => observer.observe(section));
 }
