@@ -1,6 +1,5 @@
 """The zoo on the page: counts at the top, reasons in words, a table that can be searched."""
 
-import altair as alt
 import polars as pl
 import polars.selectors as cs
 import pytest
@@ -8,7 +7,6 @@ import pytest
 from modelbudget.catalogue.published_readings import Reading, Source
 from modelbudget.compare.readings_of_gpus import Row
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED
-from modelbudget.report.charts.labels import names
 from modelbudget.report.page_results import SweepResult
 from modelbudget.report.ratios import ratios
 from modelbudget.report.zoo_tables import tallies, zoo_section
@@ -121,18 +119,3 @@ def test_printed_sizes_are_a_row_of_the_plot_of_ratios():
         (False, "Model 4, 2.5K printed: 0.800; unexplained: no reason is known"),
         (True, "1 within their rounding: Model 1"),
     ]
-
-
-def test_names_have_room_and_well_known_models_come_first():
-    """Boxes of 6.3 pixels a character and 14 pixels of height, at 560 and at 240 pixels."""
-    found = [("Other", 0.1, 0.5), ("PaLM 540B", 0.9, 0.1), ("Llama 3 8B", 0.12, 0.52),
-             ("Far", 0.8, 0.9), ("Close to far", 0.82, 0.91), ("A" * 38, 0.4, 0.3)]  # fmt: skip
-    rows = pl.DataFrame(found, ["model", "right", "down"], orient="row")
-    layers = names(rows, alt.X("right:Q"), alt.Y("down:Q"), 300)
-    shown = pl.concat(layer.data for layer in layers[::2])
-    held = {model: (wide, narrow) for model, wide, narrow in shown.sort("model").rows()}
-    assert held == {"A" * 38: (True, False), "Far": (True, True), "Llama 3 8B": (True, True),
-                    "PaLM 540B": (True, True)}  # fmt: skip
-    sides = {model: layer.mark.align for layer in layers for model in layer.data["model"]}
-    assert sides["PaLM 540B"] == "right"
-    assert sides["Llama 3 8B"] == "left"

@@ -9,13 +9,14 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, count, percent, times
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, named_ends, totals
-from modelbudget.report.charts.labels import ALWAYS
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
 
 DIGIT = 8
 """Width of a digit in pixels, for the total at the end of a line."""
 SAMPLE = 24
-"""Models that are drawn of many, and those that every chart of models names."""
+"""Models that are drawn of many."""
+ALWAYS = ("PaLM 540B", "GPT-2 124M", "Llama 3 8B")
+"""Models that are always among them."""
 ROW = 19
 """Height of a line in pixels: a model's name, or one of its bars."""
 MARGIN = 66

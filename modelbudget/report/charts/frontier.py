@@ -9,7 +9,7 @@ import polars as pl
 
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.shape_search import BEYOND
-from modelbudget.report.charts import labels, theme
+from modelbudget.report.charts import theme
 from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
@@ -19,7 +19,7 @@ MOST = 1_500
 WIDE_RANGE = 10
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 NEAREST = 3
-"""Published models that are shown if none is within the bounds."""
+"""Published models that are named, and those that are shown if none is within the bounds."""
 
 Best = Mapping[str, str]
 
@@ -40,9 +40,7 @@ def solve_charts(
                     frontier)
     )  # fmt: skip
     ends = pl.concat([table.select(first, second).cast(pl.Float64) for table in (drawn, models)])
-    x, place_x = _axis(alt.X, first, ends[first])
-    y, place_y = _axis(alt.Y, second, ends[second])
-    named = models.select(first, second, model="label", right=place_x, down=1 - place_y)
+    x, y = _axis(alt.X, first, ends[first]), _axis(alt.Y, second, ends[second])
     tooltip = [
         alt.Tooltip(f"{name}:Q", format=",") if dtype.is_integer() else alt.Tooltip(f"{name}:N")
         for name, dtype in frontier.schema.items()
@@ -58,7 +56,8 @@ def solve_charts(
         .encode(x=x, y=y, tooltip=tooltip),
         alt.Chart(models).mark_point(color=theme.DIFFERS, filled=True, size=70, opacity=1)
         .encode(x=x, y=y, tooltip=["label:N", f"{first}:Q", f"{second}:Q"]),
-        *labels.names(named, x, y, HEIGHT),
+        alt.Chart(models.head(NEAREST)).mark_text(color=theme.INK, align="left", dx=8, fontSize=11)
+        .encode(x=x, y=y, text="label:N"),
     ).properties(width=theme.WIDTH - MARGIN, height=HEIGHT)  # fmt: skip
     wanted = " and ".join(f"the {wanted} {name}" for name, wanted in best.items())
     finding = [
@@ -75,8 +74,8 @@ def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     return solve_charts(*tables.solved, best=tables.summary["solve"]["best"])
 
 
-def _axis(channel, name: str, values: pl.Series) -> tuple:
-    """Return the axis of an objective, and the place of its values on it, from 0 to 1."""
+def _axis(channel, name: str, values: pl.Series) -> Any:
+    """Return the axis of an objective, with room around its values."""
     low, high = float(values.to_numpy().min()), float(values.to_numpy().max())
     logarithmic = low > 0 and high > WIDE_RANGE * low
     if logarithmic:
@@ -90,11 +89,7 @@ def _axis(channel, name: str, values: pl.Series) -> tuple:
     label = theme.BYTES if name.endswith("_bytes") else theme.EXACT
     axis_of = theme.vertical if channel is alt.Y else alt.Axis
     axis = axis_of(labelExpr=label, **marks)
-    column = pl.col(name).cast(pl.Float64)
-    place = (column - low) / (high - low)
-    if logarithmic:
-        place = (column.log() - math.log(low)) / math.log(high / low)
-    return channel(f"{name}:Q", title=field_title(name), scale=scale, axis=axis), place
+    return channel(f"{name}:Q", title=field_title(name), scale=scale, axis=axis)
 
 
 def amount(name: str, value: int) -> str:
