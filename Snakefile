@@ -16,7 +16,6 @@ sys.path.insert(0, HERE)
 from modelbudget.common.code_digests import digest
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.workflow import checksums, targets
-from modelbudget.workflow.chosen_sweeps import on_request
 from modelbudget.workflow.setup import Run
 from modelbudget.sweeps.sweep_json import content
 

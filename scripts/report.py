@@ -23,7 +23,6 @@ with ProcessPoolExecutor(snakemake.threads, multiprocessing.get_context("fork"))
     results = Results.read(
         Path("results"),
         snakemake.input.results,
-        snakemake.params.on_request,
         draw=lambda files: others.submit(charts_of, files).result,
     )
     made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.params.shards)}

@@ -89,20 +89,18 @@ class Results(NamedTuple):
     """All results of a page.
 
     `parts` has the content of each file of results/ that belongs to no sweep; sections whose files
-    are missing are left out. `on_request` has name and title of the sweeps with `default: false`.
+    are missing are left out.
     """
 
     sweeps: list[SweepResult]
     predicted: Sequence[PredictedResult] = ()
     parts: Mapping[str, Any] = {}
-    on_request: Sequence[tuple[str, str]] = ()
 
     @classmethod
     def read(
         cls,
         folder: Path,
         files: Iterable[str],
-        on_request: Sequence[tuple[str, str]],
         draw: Callable[[list[Path]], Drawing] = lambda files: cache(partial(charts_of, files)),
     ) -> "Results":
         """Read files of a folder. `draw` begins to draw the charts of a sweep's files.
@@ -119,7 +117,7 @@ class Results(NamedTuple):
                 predicted.append(PredictedResult(summary, draw(of_folder)))
             else:
                 parts |= {file.relative_to(folder).as_posix(): _content(file) for file in of_folder}
-        return cls(sweeps, predicted, parts, on_request)
+        return cls(sweeps, predicted, parts)
 
 
 def _sweep(files: Iterable[Path], charts: Drawing) -> SweepResult:

@@ -1,6 +1,5 @@
 """Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -20,8 +19,8 @@ On a phone width and dots are half as large.
 """
 OF_NUMBER = 80
 """Room of a dot with its number, which is as wide on a phone."""
-MOST_NAMED, MOST_REASONS = 24, 8
-"""Models that one dot names at most, and reasons of a row below the drawing: its dots have all."""
+MOST_NAMED = 24
+"""Models that one dot names at most."""
 LEAST, MOST, EDGE = 0.78, 1.06, 0.015
 """Ends of the axis, unless a ratio is beyond, and the room at each end, as a share of the axis."""
 WITHIN, ROUNDED, EQUAL = f"within {CLOSE * 100:.0f} %", "within their rounding", "equal"
@@ -91,13 +90,11 @@ def ratios(
             taken.append((place, left, right))
             dots.append((f"{100 * x:.2f}", place, point))
         top, bottom = bottom + 22, bottom + 22 + HIGH * (1 + max(taken)[0]) + SPACE
-        off = [point for point in of_source if not point.is_close]
-        n_close = len(of_source) - len(off)
+        n_close = sum(point.is_close for point in of_source)
         sources.append(
             {
                 "title": f"{source}: {n_close} of {len(of_source)} {of_source[0].must}",
                 "y": top - 8,
-                "reasons": _reasons(source, off),
                 "dots": [
                     {"x": x, "y": bottom - SPACE - HIGH * place, "close": point.is_close,
                      "n": point.n,
@@ -135,15 +132,6 @@ def _equal_once(points: list[Point]) -> list[Point]:
     more = f" and {len(names) - MOST_NAMED} more" * (len(names) > MOST_NAMED)
     title = f"{len(equal)} {equal[0].must}: {', '.join(names[:MOST_NAMED])}{more}"
     return [equal[0]._replace(ratio=1.0, title=title, reason="", n=len(equal)), *others]
-
-
-def _reasons(source: str, off: list[Point]) -> str:
-    """Return why points are off, each of several reasons with the number of its points."""
-    reasons = Counter(point.reason.split(";")[0] for point in off if point.reason)
-    if len(reasons) > MOST_REASONS:
-        return ""
-    texts = [f"{why} ({n})" if len(reasons) > 1 else why for why, n in reasons.items()]
-    return f"“{source}”, {len(off)} that differ: {'; '.join(texts)}." if texts else ""
 
 
 def _close(points: list[Point], what: str) -> str:

@@ -749,12 +749,3 @@ def test_what_is_predicted_alone_says_so(one, catalogue, tmp_path):
     assert '<a href="#alone">Never built</a>' in page[: page.index("<main")]
     verdict = page[page.index('<section id="verdict"') :].partition("</section>")[0]
     assert "Never built" not in verdict
-
-
-def test_sweeps_that_did_not_run_since_nobody_named_them_are_listed(shipped, catalogue):
-    shown = shipped.sweeps[0]
-    on_request = [("large", "A <large> sweep"), (shown.name, "shown")]
-    page = render(shipped._replace(on_request=on_request), catalogue)
-    (line,) = re.findall(r"<p>Not in this page.*</p>", page)
-    assert "<code>large</code> (A &lt;large&gt; sweep)." in line
-    assert f"<code>{shown.name}</code>" not in line

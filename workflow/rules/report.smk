@@ -23,7 +23,6 @@ rule report:
     threads: 2
     params:
         sweeps=[*SWEEPS, *PREDICTED],  # a sweep that is gone leaves no input that is newer
-        on_request=[list(one) for one in on_request()],
         models=digest(targets.model_files()),
         shards=RUN.shards,
     message:

@@ -39,7 +39,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
     """
     wrong, of_class = _disagreements(results), _class_disagreements(results)
     failures = verdict.failure_lines(results)
-    shown = {sweep.name for sweep in (*results.sweeps, *results.predicted)}
     return {
         **_agreement(verdicts),
         "bound": verdict.BOUND,
@@ -54,7 +53,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         ),
         "most": most_of_classes(ordered(results.sweeps)),
         "disagreements": _differences(wrong, "Predictions that differ from the measurement"),
-        "on_request": [(name, title) for name, title in results.on_request if name not in shown],
         "more": len(wrong) - MOST_DISAGREEMENTS,
         "class_disagreements": _differences(
             of_class, "Values that differ from the class of transformers, and are about it"
