@@ -4,10 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from modelbudget.architecture.evaluators.graph import CONSTANT
-
-FAR = 128
-"""The smallest number that takes three bytes."""
+from modelbudget.architecture.evaluators.graph import CONSTANT, NEAR
 
 
 def in_columns(runs: Mapping[str, Mapping[str, Sequence[int]]]) -> dict:
@@ -40,7 +37,8 @@ def with_lists(budgets: Iterable[tuple]) -> dict[str, list]:
 def in_bytes(graph: Mapping) -> tuple[dict, bytes]:
     """Return what a script needs to read a graph (`Graph.data`), and its columns of numbers.
 
-    Constants are there by their place.
+    Constants are there by their place, and an operand that is the number of a node NEAR above it:
+    those below are distances.
     """
     constants, left = [], []
     for operation, operand in zip(graph["operations"], graph["left"], strict=True):
@@ -49,40 +47,12 @@ def in_bytes(graph: Mapping) -> tuple[dict, bytes]:
         constants += [operand] if is_constant else []
     about = {"fields": graph["fields"], "operations": graph["operations"], "constants": constants}
     about["lengths"] = [len(left), len(graph["copies"][0])]
-    operands = b"".join(map(_references, (left, graph["right"])))
-    return about, operands + b"".join(map(_three_bytes, graph["copies"]))
-
-
-def _references(numbers: Sequence[int]) -> bytes:
-    """Return operands below FAR as they are, and after them those that are references by number.
-
-    Such a reference, which is negative, says how many references ago the same one was; 0 if none
-    was. The first ones are steps from the one before, doubled, and one less if negative.
-    """
-    column = np.array(numbers, np.int32)
-    is_far = (column < 0) | (column >= FAR)
-    places, ago, first = dict[int, int](), [], []
-    for place, number in enumerate(abs(column[is_far]).tolist()):
-        ago.append(place - places.get(number, place))
-        first += [] if number in places else [number]
-        places[number] = place
-    steps = np.diff(first, prepend=0)
-    column[is_far] = FAR
-    doubled = np.where(steps < 0, -2 * steps - 1, 2 * steps)
-    return column.astype(np.uint8).tobytes() + _three_bytes(ago) + _three_bytes(doubled)
+    operands = (np.array(column, np.int32) for column in (left, graph["right"]))
+    above = (np.where(column < 0, NEAR - column, column) for column in operands)
+    return about, b"".join(map(_three_bytes, (*above, *graph["copies"])))
 
 
 def _three_bytes(numbers: Sequence[int] | np.ndarray) -> bytes:
-    """Return numbers below FAR as one byte.
-
-    Another one has its high byte there, and the two others after the column, in columns of their
-    own, since each of the three compresses better alone.
-    """
+    """Return three columns of bytes, the high ones first: each compresses better alone."""
     column = np.array(numbers, np.int32)
-    far = column[is_far := column >= FAR]
-    column[is_far] = FAR + (far >> 16)
-    if column.max(initial=0) > 255:
-        raise ValueError(
-            f"{far.max():,}: the graph of the page may have {(256 - FAR) << 15:,} nodes"
-        )
-    return b"".join((part & 255).astype(np.uint8).tobytes() for part in (column, far >> 8, far))
+    return b"".join((column >> bits & 255).astype(np.uint8).tobytes() for bits in (16, 8, 0))

@@ -1,6 +1,7 @@
 // Values of the graph of formulas (architecture/evaluators/graph.py).
 "use strict";
 
+const NEAR = 128; // an operand below is the distance to its node (0: none), another one its number and this more
 const OPERATIONS = {
   "+": (x, y) => x + y,
   "-": (x, y) => x - y,
@@ -28,40 +29,13 @@ function withRepeats(column, [since, distance, length]) {
   return whole;
 }
 
-// Columns of numbers as `calculator_columns.py` writes them: operands, and copies of them.
+// Columns of numbers as `calculator_columns.py` writes them, in three bytes: operands, and copies of them.
 function columnsOf(bytes, [nodes, copies]) {
   let place = 0;
-  const next = (length) => Int32Array.from(bytes.subarray(place, (place += length)));
-  const count = (column, holds) => column.reduce((n, one) => n + holds(one), 0);
-
-  // One byte, or three.
-  function numbers(length) {
-    const column = next(length);
-    const far = count(column, (one) => one >= 128);
-    for (let i = 0, at = place; i < length; i += 1) {
-      if (column[i] >= 128) column[i] = ((column[i] - 128) << 16) + (bytes[at] << 8) + bytes[far + at++];
-    }
-    place += 2 * far;
-    return column;
-  }
-
-  // A reference is the number of references since the same one, or, if 0, of steps since the last new one.
-  function references() {
-    const column = next(nodes);
-    const ago = numbers(count(column, (one) => one === 128));
-    const steps = numbers(count(ago, (one) => one === 0));
-    let [k, n, last] = [0, 0, 0];
-    column.forEach((one, i) => {
-      if (one !== 128) return;
-      if (ago[k] === 0) last += steps[n] % 2 ? -(steps[n] + 1) / 2 : steps[n] / 2;
-      n += ago[k] === 0;
-      ago[k] = ago[k] === 0 ? last : ago[k - ago[k]];
-      column[i] = -ago[k++];
-    });
-    return column;
-  }
-
-  return [references(), references(), numbers(copies), numbers(copies), numbers(copies)];
+  return [nodes, nodes, copies, copies, copies].map((length) => {
+    const [high, middle, low] = [0, 1, 2].map(() => bytes.subarray(place, (place += length)));
+    return Int32Array.from(low, (one, i) => (high[i] << 16) + (middle[i] << 8) + one);
+  });
 }
 
 // Returns a function of fields, which returns a function of a node: it computes this node, and what it
@@ -69,7 +43,7 @@ function columnsOf(bytes, [nodes, copies]) {
 function evaluator({ fields, constants, lengths, ...rows }, bytes) {
   const [ofLeft, ofRight, ...copies] = columnsOf(bytes, lengths);
   const [codes, left, right] = [new TextEncoder().encode(rows.operations), ofLeft, ofRight].map((column) => withRepeats(column, copies));
-  const at = (operands, node) => (operands[node] > 0 ? node - operands[node] : -operands[node]);
+  const at = (operands, node) => (operands[node] >= NEAR ? operands[node] - NEAR : operands[node] && node - operands[node]);
   const values = new Float64Array(codes.length);
   const turns = new Int32Array(codes.length); // whose value a node has
   let turn = 0;
@@ -79,8 +53,8 @@ function evaluator({ fields, constants, lengths, ...rows }, bytes) {
     return function value(node) {
       if (turns[node] === ours) return values[node];
       const operation = String.fromCharCode(codes[node]);
-      if (operation === "f") values[node] = Number(given[fields[Math.abs(left[node])]]);
-      else if (operation === "k") values[node] = constants[Math.abs(left[node])];
+      if (operation === "f") values[node] = Number(given[fields[left[node]]]);
+      else if (operation === "k") values[node] = constants[left[node]];
       else values[node] = OPERATIONS[operation](value(at(left, node)), value(at(right, node)));
       turns[node] = ours;
       return values[node];
