@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping
 
 from modelbudget.architecture.base import Architecture
-from modelbudget.architecture.run_config import HALF, RunConfig
-from modelbudget.architecture.terms import GROUP_TITLES
+from modelbudget.architecture.run_config import RunConfig
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.catalogue.memory_margins import memory_margins
@@ -103,14 +102,12 @@ def _choices(fields: list[dict]) -> dict:
         "of_several": [(name, several[name], plain(alone)) for name, alone in ALONE.items()],
         "brought": CHOICES.brought,
         "of_inference": CHOICES.of_inference,
-        "half": HALF,
         "switches": [field["name"] for field in fields if field["switch"]],
         "defaults": _defaults(),
         "rules": rules(),
         "memory": {group: variable_of_group(group) for group in MEMORY},
         # In torch's order, each with the messages of why the default is another one.
         "kernels": [(name, mistakes(refused.get(name, ()))) for name in OPTIONS[KERNEL]],
-        "order": [(group, variable_of_group(group)) for group in GROUP_TITLES],
         "config": translation_data(),
     }
 

@@ -8,7 +8,6 @@ from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.base import Architecture
 from modelbudget.architecture.evaluators import graph
 from modelbudget.architecture.memoised_run import MemoisedRun
-from modelbudget.architecture.run_config import HALF, RunConfig
 from modelbudget.architecture.run_values import BYTES, division
 from modelbudget.architecture.terms import Term, Terms, total
 from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
@@ -80,7 +79,6 @@ class Formulas:
             },
             "total": self.graph.node(total(parameters)),
             "active": self.graph.node(total(active)),
-            "others": self._others(a),
             "runs": self._runs(
                 a, runs(categories, peaks), [*PARTS, *(CHOICES.peaks if peaks else ())]
             ),
@@ -88,28 +86,6 @@ class Formulas:
                 name: self._runs(a, runs(categories), [OF_CLASSES], name) for name in classes
             },
         }
-
-    def _others(self, a) -> list[tuple[str, str, int, int]]:
-        """Return quantity, word, the node of its bytes, and that of whether these are known."""
-        words = [
-            ("parameter_bytes", "weights", word)
-            for word in (*CHOICES.formats_of_files, *CHOICES.other_formats)
-        ]
-        words += [("optimizer_bytes", "optimizer", word) for word in CHOICES.other_optimizers]
-        sizes = []
-        for quantity, setting, word in words:
-            run = RunConfig.model_validate({"dtype": HALF[0], setting: word})
-            r = SimpleNamespace(**vars(run))
-            is_known = (
-                Decoder.stores_all(a, r)
-                if setting == "weights"
-                else Decoder.has_formula_for(quantity, a, r)
-            )
-            holds = self.graph.node(is_known)
-            if self.graph.constant(holds) != 0:
-                terms = getattr(Decoder, quantity)(a, r)
-                sizes.append((quantity, word, self.graph.node(total(terms)), holds))
-        return sizes
 
     def _runs(self, a, runs: list[Settings], quantities: list[str], class_name: str = "") -> dict:
         """Return the quantities of each run as columns; dtypes of one size have one formula."""

@@ -7,13 +7,11 @@ from contextlib import suppress
 from functools import cache
 
 from modelbudget.architecture.record import MAX_DEPTH
-from modelbudget.architecture.stored_formats import FORMATS
 from modelbudget.catalogue.named_models import Base
 from modelbudget.components.attention.attention_fields import ATTEND, SWITCHES
 from modelbudget.components.feed_forward import feed_forward
 from modelbudget.components.mixers import mixers
 from modelbudget.families.decoder import Decoder
-from modelbudget.huggingface import quantization
 from modelbudget.huggingface.classes import (
     Meaning,
     Translation,
@@ -23,13 +21,10 @@ from modelbudget.huggingface.classes import (
 )
 from modelbudget.huggingface.nested_text_config import DTYPES, OF_PART, OF_WHOLE
 from modelbudget.huggingface.read_config import BASIC_SIZES, fields_of
-from modelbudget.report.calculator_runs import CHOICES
 from modelbudget.report.page_functions import Function, of_expression
 from modelbudget.sweeps.derive import named_architecture
 
 FAMILY = Decoder.name()
-AT_DEFAULT = {"group_size": [None, 128], "weight_block_size": [None, [128, 128]]}
-"""Keys of sizes that the page counts with, and their values there."""
 
 AS_THEY_ARE = {
     "model_type", "defaults", "aliases", "mixers", "layer_types", "layer_mlps", "attention_at",
@@ -78,34 +73,10 @@ def translation_data() -> dict:
             {"configs": one.configs, "note": one.line} for one in misdescribed().misdescribed
         ],
         "dtypes": {str(case.value): case.fields["dtype"] for case in shared.run["dtype"]},
-        "formats": [
-            {"word": word, "method": FORMATS[word].library.quant_method, "cases": _cases(word)}
-            for word in CHOICES.formats_of_files
-        ],
-        "not_converted": quantization.NOT_CONVERTED.pattern,
-        "skipped": quantization.SKIPPED,
-        "partial": [
-            quantization.PARTIAL,
-            *quantization.OF_LAYERS,
-            *quantization.OF_AUTOGPTQ,
-            "lm_head",
-            "kv_cache_scheme",
-        ],
-        "conv1d": sorted(quantization.CONV1D),
         "derived": [
             follower(name, of_expression(text)) for name, text in Decoder.derivations().items()
         ],
     }
-
-
-def _cases(word: str) -> list[dict]:
-    """Return the keys of a `quantization_config` with values that mean a format."""
-    return [
-        AT_DEFAULT
-        | {k: values for k, values in case.items() if k not in ("has_blocks", "of_autogptq")}
-        | ({"weight_block_size": [[128, 128]]} if "has_blocks" in case else {})
-        for case in FORMATS[word].format.config
-    ]
 
 
 def follower(name: str, value: Function) -> tuple[str, Function, tuple[str, ...]]:

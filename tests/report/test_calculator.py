@@ -23,7 +23,6 @@ from modelbudget.catalogue.implementations import implementations
 from modelbudget.catalogue.memory_margins import memory_margins
 from modelbudget.catalogue.named_models import Base
 from modelbudget.common.errors import InputError
-from modelbudget.common.number_format import si_bytes
 from modelbudget.families.decoder import Decoder
 from modelbudget.huggingface.classes import translations
 from modelbudget.huggingface.config_file import read
@@ -31,7 +30,6 @@ from modelbudget.huggingface.read_config import fields_of, keys_by_field
 from modelbudget.predict.by_program import terms_by_program
 from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
-from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_data import models_of_calculator
 from modelbudget.report.calculator_runs import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
 from modelbudget.report.page import render
@@ -43,13 +41,6 @@ EXACT_BELOW = 2**53
 INFERENCE = "peak_inference_bytes"
 BY_PROGRAM = {CHOICES.quantities["cache_bytes"]: "cache_bytes", CHOICES.peaks[INFERENCE]: INFERENCE}
 """Rows that the page has where no closed formula holds."""
-OTHERS = [
-    ("parameter_bytes", "weights", "bnb-4bit-double"),
-    ("parameter_bytes", "weights", "int4-group"),
-    ("optimizer_bytes", "optimizer", "adamw-8bit"),
-    ("optimizer_bytes", "optimizer", "muon"),
-]
-"""Other formats and optimizers: settings that no control of the page has."""
 ACTIVE = "active parameters per token"
 
 ANSWERS = """async (addresses) => {
@@ -381,7 +372,7 @@ def test_every_digit_and_every_reason_is_pythons(only_tab, bases, with_peaks):
     assert activations >= examples(100)
     assert peaks >= examples(80)
     assert served >= asked / 2  # of models that a reader has changed in several fields
-    assert all(meshes[of] for of in ((0, "none", True), (0, "gpipe", False), (0, "1f1b", False)))
+    assert all(meshes[of] for of in ((0, "none", True), (0, "1f1b", False)))
     assert {zero for (zero, *_), n in meshes.items() if n} == {0, 1, 2, 3}
     assert only_tab.messages == []
 
@@ -567,11 +558,11 @@ def test_controls_come_from_the_record(catalogue, static_parts):
     section = static_parts(catalogue)
     assert [field["name"] for field in section["fields"]] == [
         "batch", "length", "dtype", "attention_kernel", "recompute", "data_parallel", "zero",
-        "tensor_parallel", "sequence_parallel", "pipeline_parallel", "pipeline_schedule",
-        "n_microbatch", "pipeline_rank", *Decoder.numeric(),
+        "tensor_parallel", "sequence_parallel", "pipeline_parallel", "n_microbatch",
+        "pipeline_rank", *Decoder.numeric(),
     ]  # fmt: skip
     choices = {one["name"]: one["choices"] for one in section["fields"] if "choices" in one}
-    assert choices == OPTIONS
+    assert choices | {"pipeline_schedule": ["1f1b"]} == OPTIONS
 
 
 def test_functions_of_the_page_call_what_it_has(catalogue, static_parts):
@@ -740,40 +731,13 @@ def test_a_config_is_what_python_reads(opened, kinds, with_peaks, tmp_path):
     assert tab.messages == []
 
 
-QUANTISED = {
-    "awq": {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"},
-    "bnb-4bit-double": {"load_in_4bit": True, "bnb_4bit_use_double_quant": True},
-    "gptq-8bit": {"quant_method": "gptq", "bits": 8, "checkpoint_format": "gptq"},
-    "fp8-block": {"quant_method": "fp8", "weight_block_size": [128, 128],
-                  "modules_to_not_convert": ["lm_head"]},
-}  # fmt: skip
-NOT_COUNTED = [
-    {"quant_method": "awq", "bits": 4, "group_size": 64},
-    {"quant_method": "awq", "bits": 4, "modules_to_not_convert": ["model.layers.0.mlp"]},
-    {"quant_method": "compressed-tensors", "format": "pack-quantized"},
-    {"quant_method": "quip"},
-]
-
-
-def test_formats_of_weights_and_optimizers(opened, models, tmp_path):
-    """A file's format in bytes that Python reads from the same file; others are named."""
-    tab = opened(f"#what-if?model={CHOICES.start}")
-    said = tab.text_content("#calculator-answer")
-    for quantity, name, word in OTHERS:
-        run = {"dtype": "bfloat16", "batch": 1, "length": 8192, name: word}
-        n = total(predicted(quantity, models[CHOICES.start], RunConfig(**run)))
-        assert f"{word} {n / 10**9:.3g}\N{NO-BREAK SPACE}GB" in said
-    llama = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 4096,
-             "dtype": "bfloat16", "num_key_value_heads": 8}  # fmt: skip
-    files = [llama | {"quantization_config": one} for one in (*QUANTISED.values(), *NOT_COUNTED)]
-    found = [one["said"] for one in tab.evaluate(PASTE, files)]
-    for word, config, text in zip(QUANTISED, files, found, strict=False):
-        path = tmp_path / "config.json"
-        path.write_text(json.dumps(config))
-        n = mb.model(str(path)).predict("parameter_bytes").total
-        assert f"quantization_config: {word}: {n:,} bytes of parameters" in text
-    for config, text in zip(NOT_COUNTED, found[len(QUANTISED) :], strict=True):
-        assert f"quantization_config: {config['quant_method']}: not one of the formats" in text
+def test_a_file_of_quantised_weights_is_counted_in_its_dtype_and_says_so(opened):
+    llama = {"model_type": "llama", "dtype": "bfloat16", "num_key_value_heads": 8}
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm"}
+    tab = opened()
+    plain, stored = tab.evaluate(PASTE, [llama, llama | {"quantization_config": awq}])
+    assert stored["said"].startswith("quantization_config: not used: the page counts weights in")
+    assert stored["rows"] == plain["rows"]
 
 
 LLAMA = {
@@ -916,31 +880,16 @@ def test_a_class_is_named_for_fields_that_it_can_have(at, fields, is_named):
     assert ("The run settings of LlamaForCausalLM" in answer) != is_named
 
 
-def test_without_a_peak_the_page_has_the_least_and_the_command_has_the_peak(at, bases):
-    """ALiBi: only here must the parts add up to what is live at the end of a forward pass."""
-    tab = at("#what-if?model=bloom-3b&length=8192&device=H100")
-    kernel = tab.input_value("[aria-label='attention_kernel']")
-    fields = {"batch": 1, "length": 8192, "foreach": True, "dtype": "bfloat16"}
-    run = RunConfig.model_validate(fields | {"attention_kernel": kernel})
-    a = decoder_of(bases["bloom-3b"])
-    terms = (Decoder.parameter_bytes, Decoder.optimizer_bytes, Decoder.activation_bytes)
-    least = sum(total(of(a, run)) for of in terms)
-    assert tab.get_attribute("#fit-answer p", "title") == f"{least:,} bytes"
-    answer = tab.inner_text("#fit-answer").replace("\u00a0", " ")
-    device = si_bytes(mb.model("bloom-3b").fit("h100").accelerator.bytes)  # as the command takes it
-    assert device == "84.9 GB"
-    words = f"of {device} (H100), which are parameters, optimizer states, activations."
-    assert words in answer
-    assert "modelbudget bloom-3b predicts or measures it" in answer
-
-
-def test_where_nothing_is_known_the_page_names_no_least(at):
-    """Efficient attention in 16 bits, of which the page has no formulas."""
-    settings = "dtype=bfloat16&attention_kernel=efficient"
-    tab = at(f"#what-if?model=llama-3-8b&{settings}&device=H100")
-    answer = tab.inner_text("#fit-answer")
-    assert "at least" not in answer
-    assert "it has one with dtype: float32 or with attention_kernel: flash" in answer
+@pytest.mark.parametrize(
+    "model", ["bloom-3b&length=8192", "llama-3-8b&dtype=bfloat16&attention_kernel=efficient"]
+)
+def test_without_a_formula_the_page_names_the_command(at, model):
+    """ALiBi, whose class is traced, and efficient attention in 16 bits."""
+    tab = at(f"#what-if?model={model}&device=H100")
+    assert tab.inner_text("#fit-answer") == (
+        "The page has no formula for the peak with these settings together; modelbudget "
+        f"{model.partition('&')[0]} predicts or measures it."
+    )
     assert tab.messages == []
 
 
@@ -959,6 +908,7 @@ def test_inference_is_of_one_device_with_all_of_its_parameters(at, model):
 
 
 SHARED = (1, 2, 4, 8, 16)
+OF_SEVERAL = [name for name in CHOICES.of_several if name in CHOICES.controls]
 
 
 def _choice(name: str, text: str):
@@ -968,15 +918,13 @@ def _choice(name: str, text: str):
 def test_devices_share_a_model_in_three_ways_at_once(at, bases):
     settings = {"dtype": "float32", "attention_kernel": "math"}
     tab = at(f"#what-if?model=gpt-2-355m&{urlencode(settings)}")
-    for name in CHOICES.of_several:
+    for name in OF_SEVERAL:
         assert not tab.is_visible(f"[aria-label='{name}']"), name
     tab.fill("[aria-label='data_parallel']", "2")
     tab.fill("[aria-label='pipeline_parallel']", "4")
-    for name in CHOICES.of_several:
+    for name in OF_SEVERAL:
         assert tab.is_visible(f"[aria-label='{name}']") == (name != "sequence_parallel"), name
-    reason = "it has one with zero: 0 or with data_parallel: 1 or with pipeline_parallel: 1."
-    assert reason in tab.inner_text("#fit-answer")
-    assert "pipeline_parallel: 1;" in tab.text_content("#calculator-answer")
+    assert "has no formula for the peak" in tab.inner_text("#fit-answer")
     tab.select_option("[aria-label='zero']", "0")
     assert " on each of 8 devices: " in tab.inner_text("#fit-answer")
     assert tab.inner_text("#fit-replica").strip() == "× 4"

@@ -189,14 +189,12 @@
       const nodes = budget(runs, quantity);
       return nodes && value(nodes[0]);
     };
-    const isAsOthers = devicesOf(values) === 1 && data.half.includes(settings.dtype);
     return {
       values, reasons, components, broken: rules,
       whole: whole(form.runs), // of our modules; undefined without a formula
       ofClass: whole(classRuns),
       parts: (quantity) => budget(form.runs, quantity)?.slice(1).map(([name, node]) => [name, value(node)]),
       active: () => value(form.active),
-      others: () => form.others.filter(([, , , holds]) => isAsOthers && value(holds)).map(([quantity, word, node]) => ({ quantity, word, bytes: value(node) })),
     };
   }
 
@@ -255,26 +253,7 @@
     if (answer.reasons.length > 0) {
       const reasons = answer.reasons.map((reason) => element("li", reason));
       place.append(element("p", "Not possible:", "reason"), story.made("ul", { className: "reason" }, ...reasons));
-      return;
-    }
-    const { values, whole } = answer;
-    const [total, active, bytes] = [whole("parameters"), answer.active(), whole("parameter_bytes")];
-    place.append(element("p", exact(total), "total"));
-    const devices = devicesOf(values);
-    const each = devices > 1 ? ` on each of ${exact(devices)} devices` : "";
-    const facts = [`parameters; ${bytes === undefined ? `the page has no formula for their bytes${lacking(chosen, "parameter_bytes")}` : `${exact(bytes)} bytes in ${values.dtype}${each}`}${Number.isSafeInteger(bytes) ? `, ${short(bytes)}` : ""}`];
-    if (active !== total) facts.push(`${exact(active)} active per token`);
-    const [activations, cache] = [whole("activation_bytes"), whole("cache_bytes")];
-    if (activations !== undefined) facts.push(`${short(activations)} of activations`);
-    if (bytes !== undefined && whole("peak_training_bytes") === undefined) facts.push(`the page has no formula for the peak of training${lacking(chosen, "peak_training_bytes")}`);
-    if (cache !== undefined) facts.push(`${short(cache)} of KV cache`);
-    if (!Number.isSafeInteger(bytes ?? total)) facts.push("numbers over 2⁵³ are not exact in a browser and not shown");
-    place.append(element("p", facts.join("; ")), barOfComponents(answer.components(), total));
-    const others = answer.others();
-    for (const [name, title] of [["parameter_bytes", "Parameters in other formats"], ["optimizer_bytes", "States of other optimizers"]]) {
-      const sizes = others.filter(({ quantity }) => quantity === name).map(({ word, bytes }) => `${word} ${short(bytes)}`);
-      if (sizes.length > 0) place.append(element("p", `${title}: ${sizes.join(", ")}`));
-    }
+    } else place.append(element("p", exact(answer.whole("parameters")), "total"));
   }
 
   // A bar as long as `whole`, and what is drawn over it. Its parts: value, class and title.
@@ -289,24 +268,15 @@
     return story.drawn("svg", attributes, ...pieces, ...others);
   }
 
-  function barOfComponents(components, total) {
-    const sum = (group) => components.reduce((all, { name, value }) => all + (groups.get(name) === group ? value : 0), 0);
-    const parts = data.order.map(([title, group]) => [sum(group), group, title]).filter(([value]) => value > 0);
-    return bar({ class: "bar", "aria-hidden": "true" }, parts, total); // the table has the numbers
-  }
-
   function showTable({ reasons, parts, whole, active }) {
     const rows = [];
-    const add = (head, value, className = "", title = "") => rows.push(story.made("tr", {}, story.made("td", { className }, head), element("td", value === undefined ? "no formula" : exact(value), `number ${className}`, { title })));
+    const add = (head, value, className = "") => rows.push(story.made("tr", {}, story.made("td", { className }, head), element("td", value === undefined ? "no formula" : exact(value), `number ${className}`)));
     if (reasons.length === 0) {
       const ofComponents = new Map(parts(asked.by.value));
       for (const name of groups.keys()) if (ofComponents.get(name) > 0) add(nameOf(name), ofComponents.get(name));
       add("all parameters", whole("parameters"), "whole");
       if (active() !== whole("parameters")) add("active parameters per token", active(), "whole");
-      for (const [quantity, title] of data.quantities) {
-        const value = whole(quantity);
-        add(title, value, "whole", value === undefined ? `The page has no formula for it${lacking(chosen, quantity)}.` : "");
-      }
+      for (const [quantity, title] of data.quantities) add(title, whole(quantity), "whole");
     }
     root.querySelector("#calculator-table tbody").replaceChildren(...rows);
   }
@@ -334,43 +304,15 @@
     history.replaceState(null, "", isRefused ? HOME : written());
   }
 
-  // -- Whether the model fits a device, and what helps most.
-
-  const CHANGES = [
-    ["twice the devices", ({ [DEVICES]: n }) => ({ [DEVICES]: 2 * n })],
-    ["half the batch", ({ batch }) => (batch > 1 ? { batch: Math.floor(batch / 2) } : null)],
-    ["half the length", ({ length }) => (length > 1 ? { length: Math.floor(length / 2) } : null)],
-    ["bfloat16", ({ dtype }) => (dtype === "float32" ? { dtype: "bfloat16" } : null)],
-    ["FlashAttention", ({ dtype, attention_kernel: kernel }) => (dtype !== "float32" && kernel === "math" ? { attention_kernel: "flash" } : null)],
-    ["memory-efficient attention", ({ dtype, attention_kernel: kernel }) => (dtype === "float32" && kernel === "math" ? { attention_kernel: "efficient" } : null)],
-    ["full activation checkpointing", ({ recompute }) => (recompute === "none" ? { recompute: "full" } : null)],
-    ["tied embedding and head", ({ tied }) => (tied ? null : { tied: 1, head_bias: 0 })],
-    ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
-  ];
+  // -- Whether the model fits a device.
 
   // What is live from step to step, or from token to token.
   const KEPT = {
     peak_training_bytes: [["parameters", "parameter_bytes"], ["optimizer states", "optimizer_bytes"]],
     peak_inference_bytes: [["parameters", "parameter_bytes"], ["KV cache", "cache_bytes"]],
   };
-  const WORTH = 0.01; // the smallest share of the need that is offered as a saving
-
   const withChange = (state, changed) => ({ ...state, changes: { ...state.changes, ...changed } });
   const ofChoices = ({ changes }) => Object.fromEntries(Object.entries(changes).filter(([name]) => choices.has(name)));
-
-  // Why a quantity has no formula: the single changes with which it has one.
-  function lacking(state, quantity) {
-    const values = valuesOf(state);
-    const changes = [...choices].flatMap(([name, all]) => all.map((value) => [name, value]));
-    for (const name of data.meshes) if (values[name] > 1) changes.push([name, 1]);
-    for (const [name] of data.of_several) if (data.switches.includes(name)) changes.push([name, 1 - values[name]]);
-    const enough = changes
-      .filter(([name, value]) => value !== values[name] && !isAlone(name, values))
-      .filter(([name, value]) => compute(withChange(state, { [name]: value })).whole(quantity) !== undefined)
-      .map(([name, value]) => `${name}: ${value}`);
-    if (enough.length === 0) return `; modelbudget ${state.model === PASTED ? PASTED : state.model} predicts or measures it`;
-    return ` with these settings together; it has one with ${enough.join(" or with ")}`;
-  }
 
   const MOST_DEVICES = 2 ** 19;
   const SHARED = [1, 2, 4, 8, 16]; // devices that share a layer, or that have a stage each
@@ -470,18 +412,11 @@
     // One device does the inference, however many train.
     const isTraining = quantity === "peak_training_bytes";
     const state = isTraining ? chosen : withChange(chosen, Object.fromEntries(data.meshes.map((name) => [name, 1])));
-    const { whole, ofClass, values } = compute(state);
+    const { whole, ofClass } = compute(state);
     const ours = whole(quantity);
     const among = n === 1 ? "" : isTraining ? ` on each of ${exact(n)} devices` : " on one device";
     if (ours === undefined) {
-      // At the end of a forward pass of training there are activations, too.
-      const parts = [...KEPT[quantity], ...(isTraining ? [["activations", "activation_bytes"]] : [])];
-      const known = parts.filter(([, of]) => whole(of) !== undefined);
-      const least = known.reduce((sum, [, of]) => sum + whole(of), 0);
-      const verdict = least > room ? "Does not fit" : "May fit";
-      const text = `${verdict}: at least ${short(least)} of ${short(room)} (${name})${among}, which are ${known.map(([title]) => title).join(", ")}.`;
-      if (known.length > 0) place.append(element("p", text, least > room ? "reason" : "", { title: `${exact(least)} bytes` }));
-      place.append(element("p", `The page has no formula for the peak${known.length > 0 ? " itself" : ""}${lacking(state, quantity)}.`));
+      place.append(element("p", `The page has no formula for the peak with these settings together; modelbudget ${chosen.model} predicts or measures it.`));
       return;
     }
     const theirs = ofClass(quantity);
@@ -499,19 +434,6 @@
     showBar(place, whole, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
     if (most > room && isTraining) showLayouts(place, state, room);
-    const savings = CHANGES.map(([title, of]) => [title, of(values)])
-      .filter(([, changed]) => changed)
-      .map(([title, changed]) => {
-        const answer = compute(withChange(state, changed));
-        const need = answer.whole(quantity) ?? ours;
-        const makesItFit = most > room && Math.max(need, answer.ofClass(quantity) ?? need) <= room;
-        return { title, saved: ours - need, makesItFit };
-      })
-      .filter(({ saved }) => saved > WORTH * ours)
-      .sort((a, b) => b.makesItFit - a.makesItFit || b.saved - a.saved);
-    if (savings.length === 0) return;
-    const items = savings.slice(0, 3).map(({ title, saved, makesItFit }) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)${makesItFit ? ", and it fits" : ""}`));
-    place.append(element("p", "What helps most, each alone, with our modules:"), story.made("ol", {}, ...items));
   }
 
   // -- A config.json, pasted or dropped.
@@ -526,9 +448,6 @@
       addFile(file.kind, file.fields, file.follow);
       chosen = stateOf(PASTED, { ...ofChoices(chosen), ...file.run });
     } else if (chosen.model === PASTED) chosen = stateOf(data.start, ofChoices(chosen));
-    const stored = file?.format && !isRefused && compute(chosen).others?.().find(({ word }) => word === file.format);
-    if (stored) configAnswer.append(element("p", `quantization_config: ${stored.word}: ${exact(stored.bytes)} bytes of parameters; peaks on this page are those of weights in the dtype`));
-    else if (file?.format && !isRefused) configAnswer.append(element("p", `quantization_config: ${file.format}: the page has no formula for its bytes here`));
     showAndKeep();
   }
   configText.addEventListener("input", readConfig);

@@ -176,20 +176,8 @@ function configReader({ config: shared, defaults }) {
       const found = given.filter(([key, value]) => matches(key, [keys]) && !ofClass(key) && !unless.some((other) => same(other, value)));
       return found.length > 0 ? [`${found.map(([key, value]) => `${key} = ${json(value)}`).join(", ")}: not used: ${note}`] : [];
     });
-    const isRefused = config.quantization_config && !formatOf(config);
-    const weights = isRefused ? [`quantization_config: ${methodOf(config)}: not one of the formats that the page counts (${shared.formats.map(({ word }) => word).join(", ")}, of all matrices in blocks of the usual size); modelbudget config.json has more`] : [];
+    const weights = config.quantization_config ? ["quantization_config: not used: the page counts weights in the dtype; modelbudget config.json counts them as they are stored"] : [];
     return [...wrong.map(({ note }) => note), ...unused, ...weights];
-  }
-
-  const methodOf = ({ quantization_config: given }) => given.quant_method ?? "bitsandbytes";
-
-  // The format of weights that a file names, by the word of the field `weights`.
-  function formatOf({ quantization_config: given, model_type: type }) {
-    if (!given || shared.conv1d.includes(type) || shared.partial.some((key) => given[key])) return undefined;
-    const skipped = shared.skipped.flatMap((key) => given[key] ?? []);
-    if (!skipped.every((name) => matches(name, [shared.not_converted]))) return undefined;
-    const holds = (one) => Object.entries(one).every(([key, values]) => values.some((value) => same(given[key] ?? null, value)));
-    return shared.formats.find(({ method, cases }) => method === methodOf({ quantization_config: given }) && cases.some(holds))?.word;
   }
 
   // Sizes that a file leaves to its class, if it has no vocabulary, hidden size or depth.
@@ -231,7 +219,7 @@ function configReader({ config: shared, defaults }) {
     notes.push(...leftToClass(kind, own));
     const length = Math.min(fields.n_ctx ?? defaults.n_ctx, defaults.length);
     const dtype = shared.dtypes[config.dtype ?? config.torch_dtype];
-    return { kind, fields: { ...fields, length }, follow, run: dtype ? { dtype } : {}, format: formatOf(config) };
+    return { kind, fields: { ...fields, length }, follow, run: dtype ? { dtype } : {} };
   }
 
   // The class, its fields and run settings; and what could not be read, in one line each.

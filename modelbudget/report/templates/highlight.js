@@ -5,7 +5,6 @@ const highlight = (() => {
   const form = document.querySelector("#highlight");
   const input = form.querySelector("input");
   const list = form.querySelector("#models");
-  const choice = document.querySelector("select[data-model]"); // of the calculator, if it is there
   const models = [...new Set(form.dataset.models.split("|"))].sort((a, b) => b.length - a.length);
   const ENDS = [", ", ": ", " ("]; // what follows the name of a model in a label
   const ROWS = ".models th[scope=row]";
@@ -55,10 +54,6 @@ const highlight = (() => {
     show((row ? ofRow(row) : ofMark(target)) ?? chosen);
   });
   input.addEventListener("input", () => choose(input.value));
-  choice?.addEventListener("change", () => {
-    input.value = choice.selectedOptions[0].text;
-    choose(input.value);
-  });
   input.addEventListener("focus", () => {
     list.append(...models.toSorted((a, b) => a.localeCompare(b, "en", { numeric: true })).map((one) => new Option(one)));
   }, { once: true });
