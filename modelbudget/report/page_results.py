@@ -78,8 +78,6 @@ def charts_of(files: Iterable[Path]) -> dict[str, dict]:
         contents["comparison"],
         accelerators(ACCELERATORS),
         summary=summary,
-        points=contents["points"],
-        traces=contents.get("reference_traces"),
         solved=[contents[name] for name in SOLVED_TABLES if name in contents],
     )
     return specs_of(sweep_charts(tables))

@@ -15,7 +15,7 @@ no prefix.
 """
 OF_SWEEP = (
     "frontier", "devices", "by-layout", "peak-parts", "inference-parts",
-    "allocator-overhead", "checkpointing", "one-step",
+    "allocator-overhead", "checkpointing",
 )  # fmt: skip
 OF_BASE = ("by-layout",)
 """Charts of which there may be one for each base, after whose name it is called."""

@@ -13,8 +13,7 @@ from test_titles import check
 from modelbudget.report.page_results import Results
 
 TITLE = re.compile(r'<figure id="?([\w-]+)"?>\s*<figcaption>\s*<h3><a[^>]*>(.*?)</a>', re.DOTALL)
-OTHERS = ("one-step", "frontier", "devices",
-          "allocator-overhead", "by-layout")  # fmt: skip
+OTHERS = ("frontier", "devices", "allocator-overhead", "by-layout")
 """Charts of other tables than the comparison, and of which no test counts the title alone."""
 ENOUGH = 20
 
@@ -31,7 +30,7 @@ def main(folder: str = "results") -> None:
         for made in measured
         for file in (made.parent / "sweep.json", *made.parent.glob("*.parquet"))
     ]
-    for sweep in Results.read(Path(folder), files, []).sweeps:
+    for sweep in Results.read(Path(folder), files).sweeps:
         for name in sweep.charts():
             title = shown.get(f"{sweep.name}-{name}")
             if title and name not in OTHERS:

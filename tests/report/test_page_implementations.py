@@ -1,6 +1,5 @@
-"""The page's table and chart of formula, our module and transformers' class."""
+"""The page's table of formula, our module and transformers' class."""
 
-import json
 from itertools import combinations
 
 import polars as pl
@@ -17,7 +16,6 @@ from modelbudget.measurement.measured_table import failures, measured_table
 from modelbudget.measurement.process.measure_in_processes import measure_all
 from modelbudget.measurement.reference import cached_classes
 from modelbudget.predict.predict import predict
-from modelbudget.report.charts.bytes_by_implementation import charts_of_classes
 from modelbudget.report.implementation_tables import implementations_section
 from modelbudget.report.page_results import Results, SweepResult
 from modelbudget.report.ratios import RECORDED, Point, ratios, recorded_points
@@ -72,20 +70,6 @@ def test_the_table_has_models_by_implementation_and_their_ratio(result):
 
 def test_a_sweep_without_classes_has_no_table(result):
     assert implementations_section(result._replace(classes=None)) is None
-
-
-def test_the_chart_states_how_the_class_differs(result):
-    (chart,) = charts_of_classes(result.points, result.comparison, result.classes).values()
-    table = implementations(result.points, result.comparison, result.classes)
-    spec = json.dumps(chart.to_dict())
-    (ratio,) = table.filter(label="small", quantity="activation_bytes")["ratio"]
-    assert f"GPT2LMHeadModel saves {ratio:.2f} \\u00d7 the activations" in spec
-    bars = [row for rows in chart.to_dict()["datasets"].values() for row in rows if "group" in row]
-    (saved,) = table.filter(label="small", quantity="activation_bytes").rows(named=True)
-    for name in ("module", "reference"):
-        drawn = {row["group"]: row["value"] for row in bars if row["line"].endswith(f" {name}")}
-        assert sum(drawn.values()) == pytest.approx(saved[name], rel=0.02)
-        assert {"MLP", "attention", "head"} <= drawn.keys()
 
 
 def test_a_value_that_is_not_the_class_s_is_at_the_top(result):

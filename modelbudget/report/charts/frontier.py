@@ -19,7 +19,7 @@ MOST = 1_500
 WIDE_RANGE = 10
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 NEAREST = 3
-"""Published models that are named, and those that are shown if none is within the bounds."""
+"""Published models that are shown if none is within the bounds. The first one has its name."""
 
 Best = Mapping[str, str]
 
@@ -56,7 +56,7 @@ def solve_charts(
         .encode(x=x, y=y, tooltip=tooltip),
         alt.Chart(models).mark_point(color=theme.DIFFERS, filled=True, size=70, opacity=1)
         .encode(x=x, y=y, tooltip=["label:N", f"{first}:Q", f"{second}:Q"]),
-        alt.Chart(models.head(NEAREST)).mark_text(color=theme.INK, align="left", dx=8, fontSize=11)
+        alt.Chart(models.head(1)).mark_text(color=theme.INK, align="left", dx=8, fontSize=11)
         .encode(x=x, y=y, text="label:N"),
     ).properties(width=theme.WIDTH - MARGIN, height=HEIGHT)  # fmt: skip
     wanted = " and ".join(f"the {wanted} {name}" for name, wanted in best.items())

@@ -5,7 +5,6 @@ import altair as alt
 from modelbudget.common.errors import InputError
 from modelbudget.report.charts import (
     allocator_overhead,
-    bytes_by_implementation,
     checkpointing,
     chosen,
     component_charts,
@@ -19,7 +18,7 @@ from modelbudget.report.charts.sweep_tables import SweepTables
 KINDS = (
     chosen.by_choice, devices.by_layout, peak.of_sweep,
     allocator_overhead.of_sweep, devices.by_number, checkpointing.of_sweep, vs_length.of_sweep,
-    component_charts.of_sweep, chosen.every_point, bytes_by_implementation.of_sweep,
+    component_charts.of_sweep, chosen.every_point,
 )  # fmt: skip
 """Functions that return charts of a kind by name, none of a sweep that the kind says nothing about.
 

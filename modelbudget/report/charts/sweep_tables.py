@@ -30,8 +30,6 @@ class SweepTables:
     comparison: pl.DataFrame
     devices: list[Accelerator]
     summary: dict = field(default_factory=dict)
-    points: pl.DataFrame | None = None
-    traces: pl.DataFrame | None = None
     solved: Sequence[pl.DataFrame] = ()
     drawn: set[str] = field(default_factory=set)
 
