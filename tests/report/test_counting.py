@@ -36,8 +36,6 @@ def test_the_section(catalogue, ladders):
     )
     assert re.search(r"2024\): without_input_embedding ?, olmo .* MODEL_GFLOPS 12 exact", text)
     assert re.search(r"DataDecide .*: without_input_embedding .* shapes 14 exact", text)
-    assert "Tao 335M 316,445,568 302,027,776 not a count, +4.8 %" in text
-    assert "Cerebras-GPT 256M 1.30 × 10¹⁹ 1.14 × 10¹⁹ not a count, +14.0 %" in text
     # Pythia 70M: 70,426,624 parameters, 18,915,328 of them without embeddings.
     assert "6·N·D with all parameters is 3.723 times 6·N·D without embeddings in Pythia 70M" in text
     assert "are 74.5 per parameter without embeddings" in text
@@ -49,12 +47,9 @@ def test_the_section(catalogue, ladders):
     assert len(html) < 30_000
 
 
-def test_a_measurement_that_differs_is_red_and_has_both_numbers(catalogue, ladders):
+def test_a_measurement_that_differs_is_red(catalogue, ladders):
     more = pl.col("measured") + 1
     wrong = ladders._replace(comparison=ladders.comparison.with_columns(measured=more))
     html, text, _ = section(catalogue, [wrong])
     assert "33 within rounding, 62 differs" in text
-    assert re.search(
-        r"OLMo ladder 190M 190,354,176 190,354,176 predicted, \S+ measured differs", text
-    )
     assert 'class="red"' in html or " red" in html

@@ -17,7 +17,7 @@ from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
 from modelbudget.predict.counts_by_convention import counts, executed
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
-from modelbudget.report.charts.grouped_values import evenly_spaced, grouped, least_and_most
+from modelbudget.report.charts.grouped_values import grouped, least_and_most
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
@@ -25,8 +25,6 @@ from modelbudget.sweeps.derive import resolved
 PUBLISHED = CONFIGS / "published_scaling.yaml"
 CHOSEN = SimpleNamespace(**PAGE["counting"])
 """Models and conventions that the section shows."""
-MOST_ROWS = 2
-"""Rows of a ladder among those that are no counts."""
 VERDICTS = (
     scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.MISSING,
 )  # fmt: skip
@@ -43,9 +41,7 @@ def _contents(page: Page) -> dict | None:
         "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
         "studies": [{"rows": rows, "tally": _tally(rows)} for rows in _by_ladder(printed)],
-        "no_counts": _no_counts(printed),
         "DIFFERS": DIFFERS,
-        "NO_COUNT": NO_COUNT,
     }
 
 
@@ -84,15 +80,6 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
         a, run = resolved(base, CHOSEN.run)
         models.append((base.label, counts(a, run), executed(a, run)))
     return models
-
-
-def _no_counts(printed: list[Row]) -> list[Row]:
-    """Return what differs, and of what is no count the ends of each ladder."""
-    shown = [row for row in printed if row.verdict == DIFFERS]
-    for of_ladder in _by_ladder(printed):
-        no_counts = [row for row in of_ladder if row.verdict == NO_COUNT]
-        shown += evenly_spaced(sorted(no_counts, key=lambda row: row.error or 0), MOST_ROWS)
-    return shown
 
 
 def _by_ladder(printed: list[Row]) -> list[list[Row]]:

@@ -1,4 +1,4 @@
-"""Untying and tying GPT-2's head: drawings, a warning and a table."""
+"""Untying and tying GPT-2's head: a warning and a table."""
 
 import polars as pl
 
@@ -12,13 +12,10 @@ def _contents(page: Page) -> dict:
     surgery, verdict = page.results.parts[SURGERY], page.verdicts[ID]
     wrong = surgery.filter(pl.col("tied") != pl.col("data_ptr_says_tied"))
     where = ", ".join(f"{row['operation']} on {row['device']}" for row in wrong.to_dicts())
-    keys = ["step", "operation", "parameters", "embedding_storage", "head_storage"]
-    drawn = surgery.group_by(keys, maintain_order=True).agg("device")
     return {
         "short": verdict.title,
         "verdict": verdict,
         "where": where,
-        "drawings": drawn.to_dicts(),
         "rows": surgery.to_dicts(),
     }
 
