@@ -2,9 +2,8 @@
 
 import polars as pl
 
-from modelbudget.common.number_format import count, percent
+from modelbudget.common.number_format import count
 from modelbudget.compare.zoo import AGREES, COUNTS, EXPLAINED, UNEXPLAINED, agreement
-from modelbudget.report.charts.grouped_values import named_ends
 
 SOURCES = {
     "measured": "our module", "reference": "transformers", "exact": "public count",
@@ -22,7 +21,7 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
     zoo = zoo.with_columns(agreement(name).alias(f"{name}_status") for name in COUNTS)
     as_predicted = (zoo["measured"] == zoo["predicted"]).fill_null(False).all()
     columns = [name for name in COUNTS if not (as_predicted and name == "measured")]
-    status, experts = zoo["status"].to_list(), _experts(zoo)
+    status = zoo["status"].to_list()
     return {
         "files": f"{name}/zoo",
         "models": zoo.height,
@@ -39,8 +38,6 @@ def zoo_section(zoo: pl.DataFrame | None, name: str) -> dict | None:
             {"title": title, "rows": [_row(row, columns) for row in rows.iter_rows(named=True)]}
             for (title,), rows in zoo.group_by("series", maintain_order=True)
         ],
-        "experts": experts.to_dicts(),
-        "active": named_ends(experts.sort("model"), "share", percent) if experts.height else None,
     }
 
 
@@ -89,23 +86,3 @@ def _title(row: dict, name: str) -> str | None:
     has_number = row[name] in (row["predicted"], row["published_value"])
     number = None if has_number else count(row[name])
     return ": ".join(filter(None, (number, source))) or None
-
-
-def _experts(zoo: pl.DataFrame) -> pl.DataFrame:
-    """Return active parameters per token, predicted in both conventions and as printed.
-
-    `share` is that of all parameters, `closest` the place of the count that is closer to the
-    printed one: null if neither is.
-    """
-    counts = ("active", "active_without_input_embedding")
-    first, second = ((pl.col(name) - pl.col("published_active")).abs() for name in counts)
-    closest = pl.when(first != second).then((second < first).cast(pl.Int64))
-    return (
-        zoo.drop_nulls("active")
-        .sort("predicted", "model", descending=True)
-        .with_columns(
-            counts=pl.concat_list(counts),
-            closest=closest,
-            share=pl.col("active") / pl.col("predicted"),
-        )
-    )

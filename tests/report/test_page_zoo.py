@@ -95,19 +95,6 @@ def test_modules_have_a_column_where_one_is_not_as_predicted(measured):
     assert zoo_section(TABLE, "zoo")["as_predicted"]
 
 
-def test_active_parameters_name_the_convention_of_the_closest_count():
-    """Only here: two equal counts were both marked as the closest."""
-    section = zoo_section(zoo(TIED, EXPERTS, EXPERTS | {"active": 8_000, "label": "B"}), "zoo")
-    assert section["active"] == "33.3 % (Model 2) to 88.9 % (B)"
-    assert zoo_section(zoo(TIED), "zoo")["active"] is None
-    (row,) = zoo_section(TABLE, "zoo")["experts"]
-    assert (*row["counts"], row["closest"]) == (3_000, 2_000, 1)
-    assert row["published_active"] == 2_100
-    same = EXPERTS | {"active": 2_000, "active_without_input_embedding": 2_000}
-    (row,) = zoo_section(zoo(same), "zoo")["experts"]
-    assert row["closest"] is None
-
-
 def test_printed_sizes_are_a_row_of_the_plot_of_ratios():
     """Predicted ÷ printed. Only this sees a size that is left out, or counted as close."""
     source = Source(title="GPUs", source="A paper", rule="The largest", settings={})

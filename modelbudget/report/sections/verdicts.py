@@ -1,14 +1,11 @@
 """The section of trust: what outsiders count, then our own witnesses."""
 
-from collections import Counter
-
 import polars as pl
 from markupsafe import Markup
 
 from modelbudget.common.number_format import count
 from modelbudget.compare.class_verdict import judged
 from modelbudget.compare.comparison import is_compared
-from modelbudget.compare.zoo import NO_REASON
 from modelbudget.report import tables, verdict
 from modelbudget.report.implementation_tables import class_values, most_of_classes
 from modelbudget.report.page_data import PAGE
@@ -47,7 +44,6 @@ def verdict_section(results: Results, verdicts: list[verdict.Verdict]) -> dict:
         "failures": failures[:MOST_FAILURES],
         "more_failures": len(failures) - MOST_FAILURES,
         "trust": trust_section(ordered(results.sweeps)),
-        "devices": sorted(sum((Counter(v.models) for v in verdicts), Counter()).items()),
         "has_runs": any(
             OF_RUN & {*sweep.summary["measure"]["quantities"]} for sweep in results.sweeps
         ),
@@ -118,15 +114,14 @@ def _link(section: str, text: str) -> Markup:
 
 
 def trust_section(sweeps: list[SweepResult]) -> dict | None:
-    """Return what outsiders count, and every printed size that nothing explains.
+    """Return what outsiders count.
 
     None without a sweep of all published models.
     """
     published = next((sweep for sweep in sweeps if sweep.zoo is not None), None)
     if published is None or published.zoo is None:
         return None
-    tally, reason = tallies(published.zoo), pl.col("published_value_reason")
-    witnesses, traced = PAGE["outsiders"], class_values(sweeps)
+    tally, witnesses, traced = tallies(published.zoo), PAGE["outsiders"], class_values(sweeps)
     outside = [tally[name] | {"witness": text} for name, text in witnesses.items() if name in tally]
     if traced:
         text = witnesses["traced"].format(" and ".join(traced["classes"]))
@@ -140,9 +135,6 @@ def trust_section(sweeps: list[SweepResult]) -> dict | None:
         + (f"; {count(unexplained)} are unexplained" if unexplained else ""),
         "outside": [tallied for tallied in outside if tallied["models"]],
         "section": published.name,
-        "open": published.zoo.filter(reason.str.starts_with(NO_REASON))
-        .with_columns(reason=reason.str.strip_prefix(NO_REASON).str.strip_chars_start(": "))
-        .to_dicts(),
     }
 
 

@@ -1,7 +1,7 @@
 // Filters and sorts long tables. Without it they are complete, in the order of their series.
 for (const table of document.querySelectorAll("table[data-sortable]")) story.near(table).then(() => {
   const form = table.closest("section").querySelector("form.finder");
-  const [search, choice, output] = ["input", "select", "output"].map((tag) => form.querySelector(tag));
+  const [search, output] = ["input", "output"].map((tag) => form.querySelector(tag));
   const rows = [...table.tBodies].flatMap((group) =>
     [...group.querySelectorAll("tr[data-status]")].map((row) => ({
       row,
@@ -19,10 +19,7 @@ for (const table of document.querySelectorAll("table[data-sortable]")) story.nea
 
   function find() {
     const wanted = search.value.toLowerCase().split(/\s+/);
-    for (const { row, text, name } of rows) {
-      const fits = choice.value === "" || row.dataset.status === choice.value;
-      row.hidden = !(fits && wanted.every((word) => (isNumber(word) ? hasNumber(name, word) : text.includes(word))));
-    }
+    for (const { row, text, name } of rows) row.hidden = !wanted.every((word) => (isNumber(word) ? hasNumber(name, word) : text.includes(word)));
     const shown = rows.filter(({ row }) => !row.hidden).length;
     output.textContent = `${shown} of ${rows.length}`;
   }
