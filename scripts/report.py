@@ -11,7 +11,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write, write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.common.run_metadata import measuring, provenance
-from modelbudget.report.page import render, short
+from modelbudget.report.page import render
 from modelbudget.report.page_results import Results, charts_of
 from modelbudget.report.vega_script import vega
 from modelbudget.report.verdict import verdict_file
@@ -28,7 +28,7 @@ with ProcessPoolExecutor(snakemake.threads, multiprocessing.get_context("fork"))
     made_by = provenance() | {"models": measuring(Path("results/logs"), snakemake.params.shards)}
     results = results._replace(parts={**results.parts, "provenance.json": made_by})
     calculator = results.parts.get("assets/calculator.json")
-    page = short(render(results, catalogue, calculator, bundled.result))
+    page = render(results, catalogue, calculator, bundled.result)
 verdict = verdict_file(results)
 write(snakemake.output.html, page)
 logging.info("verdict: %s", verdict["line"])

@@ -23,11 +23,6 @@ LATER = ("formulas.js", "config_file.js", "finder.js")
 scripts of sections."""
 _FOR_READERS = re.compile(r"^ *(//.*\n)?", re.MULTILINE)
 """Indentation, and lines that are comments."""
-_END = re.compile(r"</(?:td|th|tr|thead|tbody|li|option|dt|dd)>\s*")
-"""End tags that HTML does not need, and the space after them."""
-_TAG = re.compile(r"<[a-z][^<>]*>")
-_QUOTED = re.compile(r'(?<==)"([\w.#%:,;()+*/-]*[\w.#%:,;()+*-])"(?=[ >])')
-"""A tag, and values of attributes that HTML reads without quotes as well."""
 NO_TITLE = "Parameters, memory and compute of sequence models"
 
 
@@ -86,12 +81,6 @@ def render(
         policy=f"default-src 'none'; script-src {hashes}; style-src {_hash(style)}; "
         "img-src data:; base-uri 'none'; form-action 'none'",
     )
-
-
-def short(page: str) -> str:
-    """Return the page without end tags and quotes that HTML does not need."""
-    shown, script, data = page.partition("<script")
-    return _TAG.sub(lambda tag: _QUOTED.sub(r"\1", tag[0]), _END.sub("", shown)) + script + data
 
 
 _packed_script = cache(packed)  # the same for all pages of a process

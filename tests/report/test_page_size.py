@@ -8,7 +8,7 @@ from helpers.results import PARTS, charts_of_sweep, result
 from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS, SWEEPS
 from modelbudget.report.calculator_data import calculator
-from modelbudget.report.page import render, short
+from modelbudget.report.page import render
 from modelbudget.report.page_results import Results
 
 MOST_BYTES, MOST_ELEMENTS = 1_350_000, 7_940
@@ -32,6 +32,6 @@ def test_the_page_of_the_shipped_sweeps_is_small(catalogue):
     measured = [path for path in points if files[path].get("measure", {}).get("device") != "none"]
     assert len(measured) > 20
     sweeps = [shipped(path, catalogue, devices) for path in sorted(measured)]
-    page = short(render(Results(sweeps, parts=PARTS), catalogue, calculator(catalogue)))
+    page = render(Results(sweeps, parts=PARTS), catalogue, calculator(catalogue))
     assert len(page.encode()) < MOST_BYTES
     assert len(Text(page).tags) < MOST_ELEMENTS

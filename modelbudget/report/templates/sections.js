@@ -3,18 +3,10 @@
 
 {
   // On a narrow screen the cells of a row stand below each other, each with the head of its column.
-  const narrow = matchMedia("(max-width: 40rem)");
-  function label() {
-    if (!narrow.matches) return;
-    narrow.removeEventListener("change", label);
-    for (const table of document.querySelectorAll(":is(.components, .captioned, .fits) table")) {
-      const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent);
-      for (const cell of table.querySelectorAll("td.number")) cell.dataset.label ??= heads[cell.cellIndex];
-    }
-    document.documentElement.classList.add("labelled");
+  for (const table of document.querySelectorAll(":is(.components, .captioned, .fits) table")) {
+    const heads = [...(table.tHead?.rows[0]?.cells ?? [])].map((cell) => cell.textContent);
+    for (const cell of table.querySelectorAll("td.number")) cell.dataset.label = heads[cell.cellIndex];
   }
-  narrow.addEventListener("change", label);
-  label();
 
   const placeOf = (hash) => document.getElementById(decodeURIComponent(hash.slice(1).split("?")[0]));
 

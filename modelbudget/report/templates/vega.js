@@ -11,10 +11,6 @@ const embed = (() => {
   window.addEventListener("beforeprint", () => (isPrinted = true));
   window.addEventListener("afterprint", () => (isPrinted = false));
 
-  const idle = window.requestIdleCallback ?? setTimeout;
-  const early = () => isPrinted || started(); // a print has what its charts start
-  story.near(document.getElementById("appendix")).then(() => idle(early));
-
   // An interpreter evaluates expressions: the page's policy forbids to compile them.
   return async (place, spec) => {
     await started();
