@@ -13,7 +13,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.number_format import count, percent
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
-from modelbudget.compare.scaling_studies import DIFFERS, NO_COUNT, Row
+from modelbudget.compare.scaling_studies import DIFFERS, Row
 from modelbudget.predict.counts_by_convention import counts, executed
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
@@ -26,7 +26,8 @@ PUBLISHED = CONFIGS / "published_scaling.yaml"
 CHOSEN = SimpleNamespace(**PAGE["counting"])
 """Models and conventions that the section shows."""
 VERDICTS = (
-    scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS, NO_COUNT, scaling_studies.MISSING,
+    scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS,
+    scaling_studies.NO_COUNT, scaling_studies.MISSING,
 )  # fmt: skip
 
 
@@ -40,7 +41,10 @@ def _contents(page: Page) -> dict | None:
     return parts | {
         "answer": f"{count(len(printed))} printed numbers of scaling studies: {_tally(printed)}.",
         "chart": page.charts.add("counting-departures", spec),
-        "studies": [{"rows": rows, "tally": _tally(rows)} for rows in _by_ladder(printed)],
+        "studies": [
+            {"rows": rows, "tally": _tally(rows)}
+            for rows in grouped(printed, lambda row: row.ladder.title).values()
+        ],
         "DIFFERS": DIFFERS,
     }
 
@@ -80,10 +84,6 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
         a, run = resolved(base, CHOSEN.run)
         models.append((base.label, counts(a, run), executed(a, run)))
     return models
-
-
-def _by_ladder(printed: list[Row]) -> list[list[Row]]:
-    return list(grouped(printed, lambda row: row.ladder.title).values())
 
 
 def departures(rows: pl.DataFrame) -> alt.ConcatChart:

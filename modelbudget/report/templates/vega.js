@@ -22,8 +22,6 @@ const embed = (() => {
     await view.runAsync(); // computes the marks; without a place nothing is drawn
     await pause();
     place.replaceChildren();
-    await view.initialize(place).runAsync();
-    await pause();
-    return view;
+    return view.initialize(place).runAsync();
   };
 })();
