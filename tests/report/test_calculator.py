@@ -372,7 +372,7 @@ def test_every_digit_and_every_reason_is_pythons(only_tab, bases, with_peaks):
     assert activations >= examples(100)
     assert peaks >= examples(80)
     assert served >= asked / 2  # of models that a reader has changed in several fields
-    assert all(meshes[of] for of in ((0, "none", True), (0, "1f1b", False)))
+    assert all(meshes[of] for of in ((0, "none", True), (0, "gpipe", False)))
     assert {zero for (zero, *_), n in meshes.items() if n} == {0, 1, 2, 3}
     assert only_tab.messages == []
 
@@ -562,7 +562,7 @@ def test_controls_come_from_the_record(catalogue, static_parts):
         "pipeline_rank", *Decoder.numeric(),
     ]  # fmt: skip
     choices = {one["name"]: one["choices"] for one in section["fields"] if "choices" in one}
-    assert choices | {"pipeline_schedule": ["1f1b"]} == OPTIONS
+    assert choices | {"pipeline_schedule": ["gpipe"]} == OPTIONS
 
 
 def test_functions_of_the_page_call_what_it_has(catalogue, static_parts):

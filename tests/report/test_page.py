@@ -91,7 +91,6 @@ def test_every_rung_of_the_ladder_has_its_number(page):
     text = str(Text(page))
     for number in ("1,280", "2,560", "2,816", "181", "1,461", "120", "10", "200", "1,851"):
         assert f" {number} " in text
-    assert "<mn>256</mn>" in page  # the numbers put into the formulas
 
 
 def test_the_named_model_is_the_example_of_its_sweep(page):
@@ -148,13 +147,6 @@ def test_what_is_unexplained_is_counted_at_the_top(page):
     for model in ("ALBERT xxlarge", "LSTM-8192-2048", "Transformer-XL large, WikiText-103"):
         assert re.search(rf'">{model}<small class="disagrees">printed', section)
         assert model in re.search(r'<b class="disagrees">3 are unexplained: (.*?)</b>', section)[1]
-
-
-def test_active_parameters_stand_under_both_conventions(page):
-    text = str(Text(page))
-    assert "36,625,618,432" in text
-    assert "37,552,297,472" in text
-    assert "(predicted)" in text
 
 
 def test_the_page_of_named_sweeps_waits_for_nothing_else(shipped, catalogue, page):
@@ -343,13 +335,11 @@ def test_what_is_missing_is_left_out(one, catalogue):
     assert "not measured: failed" in page
 
 
-def test_without_a_sweep_the_page_says_how_to_begin(catalogue, sweep, static_parts):
+def test_without_a_sweep_the_page_says_how_to_begin(catalogue, static_parts):
     page = render(Results([]), catalogue, static_parts(catalogue))
     assert "Nothing has been measured yet" in str(Text(page))
     assert 'id="what-if"' in page
-    example = re.search(r"<code>title: (.*?)</code>", page, re.S)[0]
-    keys = Text(example).words[0].split("\n", 2)[2]
-    assert len(sweep(keys).points) == 8
+    assert re.search(r"one YAML file in configs/sweeps/ ?; make report fills", str(Text(page)))
 
 
 def unpacked(page: str, name: str) -> dict:
