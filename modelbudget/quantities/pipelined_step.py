@@ -4,7 +4,7 @@ Each pass of a stage is run on a tape, for a microbatch. What the schedule adds 
 between passes (`devices/pipeline_schedules.py`). Passes are of any depth, and so is their sum.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -29,7 +29,6 @@ from modelbudget.operations.tape import (
     BYTES,
     Active,
     Repeat,
-    Storage,
     Tape,
     Tensor,
     empty,
@@ -62,6 +61,7 @@ NAMES = {
     "W": "wait_for_unshard", "R": "reshard",
 }  # fmt: skip
 PASSES, PASSES_IN_ORDER, PASSES_OF_SHARDS = "FFBB", "FFBBFB", "FFBBFBG"
+ONE, ONE_OF_SHARDS = "FB", "FBG"
 PASSES_OF_INTERLEAVED_SHARDS = "UWFFBBFBGRUWFRUWBFRUWBR"
 """Passes of a stage, so that each kind is among them (`Stage.key`)."""
 
@@ -131,16 +131,13 @@ def pipelined_step(a, run: RunConfig) -> TrainingStep:
         raise NoProgramError(f"zero: {run.zero} with gathered_states: again, of stages")
     run = of_own_tokens(run)
     stages = stages_of(a, run)
-    letters = _orders_of(run, len(stages))
+    letters = _letters_of(run)
     of_microbatch = run.model_copy(update=ONE_MICROBATCH | {"batch": run.batch // run.n_microbatch})
     if not run.zero and run.gradient_buckets == "none":
         # Replicas need as much each.
         of_microbatch = of_microbatch.model_copy(update={"data_parallel": 1})
     check_devices(a, of_microbatch)
-    passes = [
-        _passes(*of_stage, of_microbatch, len(stages) > 1)
-        for of_stage in zip(stages, letters, strict=True)
-    ]
+    passes = [_passes(stage, letters, of_microbatch, len(stages) > 1) for stage in stages]
     steps = _steps(stages, letters, of_microbatch)
     return _in_order(passes, steps, a, of_microbatch, run)
 
@@ -158,7 +155,7 @@ def _passes(stage: Layers, letters: str, run: RunConfig, is_one_of_several: bool
 
 
 @lru_cache(maxsize=1024)
-def _steps(stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig) -> Steps:
+def _steps(stages: tuple[Layers, ...], letters: str, run: RunConfig) -> Steps:
     deepest = max(stages, key=lambda stage: stage.architecture.n_dense_layer)
 
     def of_depth(layers) -> Steps:
@@ -185,13 +182,11 @@ def stages_of(a, run: RunConfig) -> tuple[Layers, ...]:
 
 @lru_cache(maxsize=32)
 def _run_optimizer(
-    stages: tuple[Layers, ...], letters: tuple[str, ...], run: RunConfig, repeats: Repeats
+    stages: tuple[Layers, ...], letters: str, run: RunConfig, repeats: Repeats
 ) -> Steps:
     """Run two steps of the optimizer of all stages; `repeats`: those that are active."""
     steps = Steps()
-    passes = (
-        _run_passes(*of_stage, run, repeats) for of_stage in zip(stages, letters, strict=True)
-    )
+    passes = (_run_passes(stage, letters, run, repeats) for stage in stages)
     gradients = [of_stage.gradients for of_stage in passes]
     accumulates = run.gradient_casts == "accumulated"
     with running_on(tape_of(run)) as tape:
@@ -314,55 +309,17 @@ def _run_passes(stage: Layers, letters: str, run: RunConfig, repeats: Repeats) -
     return passes
 
 
-class _Ordered(Stage):
-    """A stage whose passes need nothing, and which keeps their names and keys."""
-
-    def __init__(self, run: RunConfig):
-        super().__init__(defaultdict(lambda: Pass(0, 0, 0, 0)), Saved(Counter(), Counter()), run)
-        self.names: list[str] = []
-        self.keys: set[Key] = set()
-
-    def run(self, name: str) -> Storage:
-        self.names.append(name)
-        self.keys.add(self.key(name))
-        return super().run(name)
-
-
-def _orders_of(run: RunConfig, n_stage: int) -> tuple[str, ...]:
-    """Return the passes to run of each stage, so that each kind that it needs is among them.
-
-    They are those with which two steps begin, if fewer microbatches do than have all kinds.
-    """
-    default = _order_of(run)
-    if run.n_microbatch > default.count("F"):  # surely not fewer
-        return (default,) * n_stage
-    with running_on(Tape()):
-        stages = [_Ordered(run) for _ in range(n_stage)]
-        schedule: Any = Schedule([*stages], run)
-        for _ in range(2):
-            schedule.step()
-            for stage in stages:
-                stage.has_gradients = run.gradient_casts == "accumulated"
-    return tuple(_beginning(stage, run, default) for stage in stages)
-
-
-def _beginning(stage: _Ordered, run: RunConfig, default: str) -> str:
-    """Return the fewest passes with which a stage begins that are all that it needs."""
-    letter_of = {name: letter for letter, name in NAMES.items()}
-    order, missing, letters = Stage({}, Saved(Counter(), Counter()), run), {*stage.keys}, ""
-    for name in stage.names:
-        if not missing:
-            break
-        letters += letter_of[name]
-        missing.discard(order.key(name))
-        order.done(name)
-    return letters if letters.count("F") < default.count("F") and not missing else default
-
-
-def _order_of(run: RunConfig) -> str:
+def _letters_of(run: RunConfig) -> str:
+    """Return the passes to run of each stage, so that each kind that it needs is among them."""
+    gathers_again = run.gathered_states == "again"
+    if is_sharded(run) and is_interleaved(run):
+        return PASSES_OF_INTERLEAVED_SHARDS
+    needs_more = gathers_again or is_interleaved(run) or run.gradient_casts == "accumulated"
+    if run.n_microbatch == 1 and not needs_more:
+        return ONE_OF_SHARDS if is_sharded(run) else ONE
     if is_sharded(run):
-        return PASSES_OF_INTERLEAVED_SHARDS if is_interleaved(run) else PASSES_OF_SHARDS
-    return PASSES_IN_ORDER if run.gathered_states == "again" else PASSES
+        return PASSES_OF_SHARDS
+    return PASSES_IN_ORDER if gathers_again else PASSES
 
 
 def _keep_saved(passes: Passes, tape: Tape, root: Tensor, *texts: Tensor) -> None:

@@ -82,18 +82,17 @@ def _torchs_order(run: RunConfig) -> list[tuple]:
     return order
 
 
-@pytest.mark.parametrize("zero", [0, 3])
-@pytest.mark.parametrize(("schedule", "n_virtual"), [("1f1b", 1), ("interleaved_1f1b", 4)])
-def test_passes_of_a_schedule_are_as_those_of_all_kinds(zero, schedule, n_virtual, monkeypatch):
-    """Two steps begin with fewer passes than there are kinds; each kind needs as much there."""
+@pytest.mark.parametrize(
+    ("zero", "every"), [(0, pipelined_step.PASSES), (3, pipelined_step.PASSES_OF_SHARDS)]
+)
+def test_passes_of_one_microbatch_are_as_those_of_all_kinds(zero, every, monkeypatch):
+    """One microbatch has fewer passes than there are kinds; each kind needs as much there."""
     a = mb.model("gpt-2-124m", n_layer=8).architecture
     run = RunConfig(
-        batch=2, n_microbatch=2, length=8, zero=zero, data_parallel=2, pipeline_parallel=2,
-        virtual_stages=n_virtual, pipeline_schedule=schedule,
+        batch=1, n_microbatch=1, length=8, zero=zero, data_parallel=2, pipeline_parallel=2,
+        pipeline_schedule="gpipe",
     )  # fmt: skip
     step = pipelined_step.pipelined_step(a, run)
-    orders = pipelined_step._orders_of(run, n_virtual)
-    every = (pipelined_step._order_of(run),) * n_virtual
-    assert (len("".join(orders)) < len("".join(every))) == bool(zero)
-    monkeypatch.setattr(pipelined_step, "_orders_of", lambda run, n_stage: every)
+    assert len(pipelined_step._letters_of(run)) < len(every)
+    monkeypatch.setattr(pipelined_step, "_letters_of", lambda run: every)
     assert pipelined_step.pipelined_step(a, run) == step
