@@ -899,14 +899,18 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
         given = [word for setting in settings for word in ("--set", setting)]
         return command(model, "--train", "--fit", device, *given, *more)
 
+    def fit_and_notes(*settings, **of):
+        answer = answered(*settings, **of, more=["--json"])
+        return json.loads(answer.out)["fit"][0], answer.err
+
     def fit_of(*settings, **of):
-        return json.loads(answered(*settings, **of, more=["--json"]).out)["fit"][0]
+        return fit_and_notes(*settings, **of)[0]
 
     def notes_of(*settings, **of):
         return answered(*settings, **of).err
 
     half, no_scores = "dtype=float16", "attention_kernel=efficient"
-    fit, notes = fit_of(), notes_of()
+    fit, notes = fit_and_notes()
     assert fit["needed"] == fit_of(half, no_scores, device="a100")["needed"]
     settings = fit["settings"]
     assert "dtype float16" in settings
@@ -914,21 +918,23 @@ def test_a_device_below_capability_8_has_the_kernel_and_the_precision_of_torch(c
     assert "V100: dtype float16" in notes
     assert "attention_kernel efficient" in notes
     assert fit["largest"] == fit_of(half, no_scores)["largest"]
-    bfloat16 = fit_of("dtype=bfloat16")  # of which memory-efficient attention is of 8.0 on
+    # Of bfloat16, memory-efficient attention is of 8.0 on.
+    bfloat16, notes = fit_and_notes("dtype=bfloat16")
     with_scores = fit_of(half, "attention_kernel=math")["needed"]
     assert bfloat16["needed"] == with_scores > fit["needed"]
-    assert "no memory-efficient attention in bfloat16 there" in notes_of("dtype=bfloat16")
-    grouped, notes = fit_of(model="qwen-2.5-0.5b"), notes_of(model="qwen-2.5-0.5b")
+    assert "no memory-efficient attention in bfloat16 there" in notes
+    grouped, notes = fit_and_notes(model="qwen-2.5-0.5b")
     scores = fit_of(half, "attention_kernel=math", model="qwen-2.5-0.5b")["needed"]
     assert grouped["needed"] == scores
     assert "attention_kernel math" in notes
     assert "not efficient: n_kv_head" in notes
-    assert "torch has no FlashAttention there" in notes_of("attention_kernel=flash")
+    notes = notes_of("attention_kernel=flash")
+    assert "torch has no FlashAttention there" in notes
+    assert "adamw: divides by zero" in notes  # as torch 2.13's does with gradients of 1e-4
     large = ("llama-3-8b", "--train", "--dtype", "float32", "--fit")
     assert "bfloat16" in command(*large, "a100").out
     assert "bfloat16" not in command(*large, "v100").out
     assert "tensor cores" not in notes_of(device="a100")
-    assert "adamw: divides by zero" in notes_of()  # as torch 2.13's does with gradients of 1e-4
     assert "adamw: divides by zero" not in notes_of("dtype=float32", "autocast=float16")
     trainer = command("gpt-2-124m", "--trainer", "dpo", "--fit", "t4").out
     assert "dtype float16" in trainer

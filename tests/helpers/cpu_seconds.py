@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from statistics import mean
+from typing import NamedTuple
 
 import pytest
 
@@ -22,6 +23,8 @@ CHEAP, CHEAP_FIXTURE = 6, 34
 In loops of `calibration`: an eighth of a second and three quarters where that takes 22 ms.
 """
 TESTS_BETWEEN_CALIBRATIONS = 250
+SHORT_S = 0.02
+"""Seconds of the clock in which other processes than that of the tests take hardly any time."""
 TICKS = os.sysconf("SC_CLK_TCK")
 NOT_IN_CHECK = {"chromium", "reported", "make_project", "static_parts", "server_of_processes"}
 """Fixtures that start a browser, Snakemake or torch, or need the calculator unless it is kept."""
@@ -42,6 +45,26 @@ def of_process(pid: int) -> float:
     except (FileNotFoundError, ProcessLookupError):  # of the process, or of a thread alone
         return of_process(pid) if os.path.exists(f"/proc/{pid}") else 0.0
     return sum(map(int, stat[11:15])) / TICKS + sum(map(of_process, started))
+
+
+class Reading(NamedTuple):
+    """CPU seconds of this process with all that it has started, and when they were read."""
+
+    cpu_s: float
+    alone_s: float
+    at_s: float
+
+    @classmethod
+    def now(cls) -> "Reading":
+        return cls(of_process(os.getpid()), time.process_time(), time.perf_counter())
+
+    @classmethod
+    def after(cls, before: "Reading") -> "Reading":
+        """Return that after a test; of a short one other processes count in the next reading."""
+        alone_s, at_s = time.process_time(), time.perf_counter()
+        if at_s - before.at_s > SHORT_S:
+            return cls.now()
+        return cls(before.cpu_s + alone_s - before.alone_s, alone_s, at_s)
 
 
 def _read(path: str) -> bytes:
@@ -80,7 +103,7 @@ class Timer:
     """
 
     def __init__(self):
-        self.before, self.tests = 0.0, 0
+        self.before, self.tests = Reading.now(), 0
         self.fixtures: dict[str, float] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -94,18 +117,18 @@ class Timer:
             self.fixtures[fixture_id(fixturedef)] = of_process(os.getpid()) - before
 
     def pytest_collection_finish(self):
-        self.before = of_process(os.getpid())
+        self.before = Reading.now()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
         report = yield
         if call.when == "teardown":
-            after = of_process(os.getpid())
-            report.cpu_s = max(0.0, after - self.before)
+            after = Reading.after(self.before)
+            report.cpu_s = max(0.0, after.cpu_s - self.before.cpu_s)
             report.fixtures, self.fixtures = self.fixtures, {}
             if self.tests % TESTS_BETWEEN_CALIBRATIONS == 0:
                 report.calibration_s = calibration()
-                after = of_process(os.getpid())
+                after = Reading.now()
             self.before, self.tests = after, self.tests + 1
         return report
 
