@@ -18,6 +18,7 @@ TEXT = {
 }  # fmt: skip
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
 MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}}
+OF_GLM = MROPE | {"attention_bias": True}
 WRAPPED = {
     "Gemma3ForConditionalGeneration": ("gemma3", "gemma3_text", {"sliding_window": 16}),
     "LlavaForConditionalGeneration": ("llava", "llama", {}),
@@ -32,6 +33,12 @@ WRAPPED = {
     ),
     "Qwen3VLForConditionalGeneration": ("qwen3_vl", "qwen3_vl_text", MROPE),
     "Qwen3VLMoeForConditionalGeneration": ("qwen3_vl_moe", "qwen3_vl_moe_text", MROPE | EXPERTS),
+    "Glm4vForConditionalGeneration": ("glm4v", "glm4v_text", OF_GLM),
+    "Glm4vMoeForConditionalGeneration": (
+        "glm4v_moe", "glm4v_moe_text",
+        OF_GLM | {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8,
+                  "n_shared_experts": 1, "first_k_dense_replace": 1},
+    ),
     "Qwen2AudioForConditionalGeneration": ("qwen2_audio", "qwen2", {"head_dim": None}),
     "AudioFlamingo3ForConditionalGeneration": ("audioflamingo3", "qwen2", {"head_dim": None}),
     "VoxtralForConditionalGeneration": ("voxtral", "llama", {}),
@@ -67,7 +74,8 @@ def test_as_many_parameters_as_in_the_class(read_file, tmp_path, kind, tied):
     with torch.device("meta"), uninitialised():
         whole = construct(kind, config_object(kind, json.loads(json.dumps(config))))
     parts = ("language_model.", "text_model.", "lm_head.")
-    numbers = {name: one.numel() for name, one in whole.named_parameters()}
+    routers = [(n, b) for n, b in whole.named_buffers() if n.endswith("e_score_correction_bias")]
+    numbers = {name: one.numel() for name, one in (*whole.named_parameters(), *routers)}
     expected = sum(n for name, n in numbers.items() if any(part in name for part in parts))
     assert model(str(tmp_path / "config.json")).predict("parameters").total == expected
 
