@@ -25,6 +25,9 @@ from modelbudget.memory.parameter_tensors import Tensor
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
 """Norm placements with a norm before each part, and with one after it."""
 
+OF_NORMS = ("activation_bytes", "flops_backward", "peak_training_bytes")
+"""Quantities whose formulas have the same norms around all parts."""
+
 NORM_OF_OUTPUT = ("output", "both")
 """Those whose norm after a part reads its output, before it is added."""
 
@@ -80,6 +83,8 @@ def has_formula(quantity: str, a: Fields, r: Run):
     if missing.get(quantity):
         return 0
     holds = int(quantity in contract.FUNCTIONS)
+    if quantity in OF_NORMS:
+        holds = holds * (1 - getattr(a, "moe_output_norm", 0))
     for component in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(component, quantity, a, r)
     return holds
@@ -103,8 +108,14 @@ def sublayer(a: Fields, name: str, values: Values, one_norm) -> Values:
     return {
         **{join(name, leaf): value for leaf, value in values.items()},
         f"norm.{name}": (1 - a.parallel * a.shared_norm) * one_norm,
-        f"norm.{name}_output": int(a.norm_placement == "both") * one_norm,
+        f"norm.{name}_output": has_output_norm(a, name) * one_norm,
     }
+
+
+def has_output_norm(a: Fields, name: str):
+    """Return 1 where the result of a part is normalised and the part reads normalised states."""
+    both = int(a.norm_placement == "both")
+    return both + (1 - both) * int(name == "moe") * getattr(a, "moe_output_norm", 0)
 
 
 def shared_norm(a: Fields, one_norm) -> Values:
@@ -176,15 +187,14 @@ def matrices(a: Fields, r: Run, name: str) -> list[Matrix]:
 
 def tensors(a: Fields, group: LayerGroup) -> list[Tensor]:
     """Parameter tensors of one layer that get a gradient, in the order of the module."""
-    n_after = 2 if a.norm_placement == "both" else 0
+    names = [name for name in (group.mixer, group.feed_forward) if name != "none"]
     return [
-        *(
-            tensor
-            for name in (group.mixer, group.feed_forward)
-            if name != "none"
-            for tensor in tensors_of(all_parts()[name], a)
-        ),
+        *(tensor for name in names for tensor in tensors_of(all_parts()[name], a)),
         *norm.tensors(a, "norm"),
         *norm.tensors(a, "norm", 1 - a.parallel * a.shared_norm),
-        *n_after * norm.tensors(a, "norm"),
+        *(
+            tensor
+            for name in names
+            for tensor in norm.tensors(a, "norm", has_output_norm(a, component_name(name)))
+        ),
     ]

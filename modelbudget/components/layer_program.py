@@ -3,6 +3,7 @@
 from modelbudget.architecture.formula_arguments import Fields, Run
 from modelbudget.components import norm
 from modelbudget.components.feed_forward import feed_forward
+from modelbudget.components.layer import has_output_norm
 from modelbudget.components.mixers import mixers
 from modelbudget.operations.activation_checkpoint import checkpoint, every_second_product
 from modelbudget.operations.elementwise import dropout
@@ -20,8 +21,7 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
         if (file := files.get(name)) is not None
     }
     names = ["shared"] if a.parallel and a.shared_norm else list(parts)
-    if a.norm_placement == "both":
-        names += [f"{name}_output" for name in parts]
+    names += [f"{name}_output" for name in parts if has_output_norm(a, name)]
     norms = {name: norm.make(f"norm.{name}", a, r) for name in names}
     has_dropout = r.dropout and r.dropout_in != "attention"
     drop = make_part("dropout", lambda: lambda x: dropout(x, has_dropout, r.backend))
@@ -45,14 +45,12 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
     def with_part(name, x, *positions):
         """Return the residual sum with one part, with norms according to `norm_placement`."""
         match a.norm_placement:
-            case "pre":
-                return x + drop(run(name, norms[name](x), *positions))
             case "post":
                 return norms[name](x + drop(run(name, x, *positions)))
             case "output":
                 return x + norms[name](drop(run(name, x, *positions)))
             case _:
-                of_output = norms[f"{name}_output"]
+                of_output = norms.get(f"{name}_output", unchanged)
                 return x + of_output(drop(run(name, norms[name](x), *positions)))
 
     def run(name, x, *positions):
@@ -69,6 +67,10 @@ def program(a: Fields, r: Run, mixer: str, mlp: str):
         return compute(x, bias, rotation)
 
     return forward
+
+
+def unchanged(x):
+    return x
 
 
 def _make(name: str, file, a: Fields, r: Run) -> Part:

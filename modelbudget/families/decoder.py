@@ -112,6 +112,7 @@ class Decoder(HeadFields, PositionFields, PartFields, LayerFields, MultiTokenFie
     mixers: Mixers = "attention"
     mlps: MLPs = "mlp"
     n_dense_layer: Size = 0
+    moe_output_norm: bool = False
     embedding_norm: bool = False
     final_norm: bool = True
 

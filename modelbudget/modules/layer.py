@@ -30,6 +30,8 @@ class Layer(nn.Module):
         names = ["shared"] if a.parallel and a.shared_norm else list(self.parts)
         if a.norm_placement == "both":
             names += [f"{name}_output" for name in self.parts]
+        elif getattr(a, "moe_output_norm", False) and "moe" in self.parts:
+            names.append("moe_output")
         self.norm = nn.ModuleDict({name: make_norm(a) for name in names})
         self.dropout = nn.Dropout(0.0)
         self.recompute = self.saves_mask = self.keeps_results = False
@@ -69,15 +71,14 @@ class Layer(nn.Module):
         """Compute the residual sum with one part, with norms according to `norm_placement`."""
         norm, dropout = self.norm[name], self.dropout
         match self.placement:
-            case "pre":
-                return x + dropout(self.run(name, norm(x), *positions))
             case "post":
                 return norm(x + dropout(self.run(name, x, *positions)))
             case "output":
                 return x + norm(dropout(self.run(name, x, *positions)))
-            case "both":
-                after = self.norm[f"{name}_output"]
-                return x + after(dropout(self.run(name, norm(x), *positions)))
+        change = dropout(self.run(name, norm(x), *positions))
+        if (name_after := f"{name}_output") in self.norm:
+            change = self.norm[name_after](change)
+        return x + change
 
     def run(self, name: str, x, *positions):
         part = getattr(self, name)

@@ -59,6 +59,7 @@ KINDS = {
         "gated": True, "d_shared": 3, "shared_gate": True, "router_bias": "logit",
     },
     "experts by selection": EXPERTS | {"router_bias": "selection", "n_dense_layer": 1},
+    "experts with a norm": EXPERTS | {"moe_output_norm": True, "n_dense_layer": 1},
     "latent": LATENT,
     "latent query": LATENT | {"q_lora_rank": 7},
     "hybrid": {"mixers": "channel_rnn attention", "d_hidden": 2, "mlps": "mlp none"},

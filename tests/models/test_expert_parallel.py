@@ -66,6 +66,23 @@ def test_random_devices_are_predicted(seed):
         assert programmed(a, run) == values, run
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tensor_parallel": 2, "sequence_parallel": True},
+        {"expert_parallel": 2, "zero": 3},
+        {"pipeline_parallel": 2, "pipeline_schedule": "1f1b", "n_microbatch": 4},
+    ],
+)
+def test_a_norm_of_the_experts_result(settings):
+    """A.X K1 has one, and no other norm after a part."""
+    more = {"moe_output_norm": True, "router_bias": "none", "n_dense_layer": 1, "n_layer": 4}
+    a, run = Decoder(**FOUR | more | {"d_shared": 6}), RunConfig(batch=4, length=8, **settings)
+    values = measured(a, run)
+    assert programmed(a, run) == values
+    assert predicted(a, run).items() <= values.items()
+
+
 def random_shards(seed: int) -> tuple[Decoder, RunConfig]:
     """Return a small decoder with experts, and a run of devices that divide and shard them."""
     a, run = random_device(seed)

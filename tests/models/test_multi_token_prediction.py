@@ -29,6 +29,7 @@ KINDS = {
     "dense": {},
     "two": {"n_mtp_layer": 2, "tied": False, "gated": True, "final_norm": False},
     "DeepSeek V3": EXPERTS | LATENT | {"n_mtp_layer": 2, "norm_placement": "pre"},
+    "A.X K1": EXPERTS | LATENT | {"moe_output_norm": True, "router_bias": "none"},
     "a pattern": {"mixers": "sliding_attention attention", "window": 4},
     "LayerNorms": {"norm": "layernorm", "norm_bias": True, "head_bias": True, "position": "none"},
     "norms of outputs": {"norm_placement": "both", "n_mtp_layer": 3},
