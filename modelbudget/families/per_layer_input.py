@@ -1,9 +1,8 @@
 """Decoders whose layers read embeddings of their own: Gemma 3n and the text models of Gemma 4."""
 
-from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 from modelbudget.architecture.arithmetic import positive
 from modelbudget.architecture.base import Depth, Size
@@ -27,39 +26,22 @@ from modelbudget.components.attention.attention_fields import AttentionFields
 from modelbudget.components.contract import Values
 from modelbudget.components.embedding import HeadFields, TokenFields
 from modelbudget.components.feed_forward import mlp
-from modelbudget.components.feed_forward.moe import RoutedFields
+from modelbudget.components.feed_forward.moe import MoEFields
 from modelbudget.components.language_model import in_order, make_layers, with_head
 from modelbudget.components.laurel import LaurelFields
-from modelbudget.components.mixers import attention, sliding_attention
+from modelbudget.components.mixers import attention
 from modelbudget.components.mixers.sliding_attention import WindowFields
 from modelbudget.components.per_layer_embeddings import PerLayerInputFields
 from modelbudget.components.position import causal_bias
-from modelbudget.memory.parameter_tensors import matrix, numbers, vector
+from modelbudget.memory.parameter_tensors import numbers
 from modelbudget.operations.joining import cat
 from modelbudget.operations.linear_layer import make_linear
 from modelbudget.operations.part import make_part
 
-MIXERS = {"attention": attention, "sliding_attention": sliding_attention}
 OF_KEYS = ("key", "value", "key_norm")
 """Components of attention that layers without keys of their own do not have."""
 NORMS = ("attention", "attention_output", "mlp", "mlp_output")
-Mixers: Any = pattern(*MIXERS)
-
-
-class _Layers(NamedTuple):
-    """Layers of one kind: their mixer, its fields, what keys and values they have, their number."""
-
-    mixer: Any
-    a: Fields
-    has_keys: int
-    has_values: Any
-    n_layer: Any
-
-    def with_own(self, values: Values) -> Values:
-        """Return the values of the components of attention that these layers have."""
-        computed = {name: n for name, n in values.items() if self.has_keys or name not in OF_KEYS}
-        own = {name: self.has_values * n for name, n in computed.items() if name == "value"}
-        return computed | own
+Mixers: Any = pattern("attention", "sliding_attention")
 
 
 class PerLayerInput(
@@ -68,7 +50,7 @@ class PerLayerInput(
     LaurelFields,
     PerLayerInputFields,
     WindowFields,
-    RoutedFields,
+    MoEFields,
     AttentionFields,
     TokenFields,
 ):
@@ -133,21 +115,30 @@ class PerLayerInput(
         return PerLayerInputModel(self)
 
 
-def _kinds(a: Fields) -> Iterator[_Layers]:
-    """Yield the kinds of layers that a model's pattern names."""
-    n_all = instances(a.mixers, a.n_layer)
+def _of_layers(a: Fields) -> Values:
+    """Count the parameters of attention and MLP of all layers, by component.
+
+    The last layers have no keys and values; the values of full attention may be its keys.
+    """
     with_keys = instances(a.mixers, a.n_layer - a.n_kv_shared_layer)
-    for name, n_layer in n_all.items():
-        is_full = int(name == "attention")
+    summed: Values = {}
+    for mixer, n_layer in instances(a.mixers, a.n_layer).items():
+        is_full = int(mixer == "attention")
         heads = {
             "d_head": _other(is_full, a.d_full_head, a.d_head),
             "n_kv_head": _other(is_full, a.n_full_kv_head, a.n_kv_head),
         }
-        fields = SimpleNamespace(**vars(a) | heads)
-        yield _Layers(MIXERS[name], fields, 1, 1 - is_full * a.values_are_keys, with_keys[name])
-        d_ff = (1 + a.wide_mlp) * a.d_ff
-        shared = SimpleNamespace(**vars(fields) | {"d_ff": d_ff})
-        yield _Layers(MIXERS[name], shared, 0, 0, n_layer - with_keys[name])
+        for shares, n in (0, with_keys[mixer]), (1, n_layer - with_keys[mixer]):
+            d_ff = (1 + shares * a.wide_mlp) * a.d_ff
+            fields = SimpleNamespace(**vars(a) | heads | {"d_ff": d_ff})
+            has = dict.fromkeys(OF_KEYS, 1 - shares)
+            has["value"] *= 1 - is_full * a.values_are_keys
+            for name, value in numbers(attention.tensors(fields)).items():
+                path = f"attention.{name}"
+                summed[path] = summed.get(path, 0) + n * has.get(name, 1) * value
+            for name, value in numbers(mlp.tensors(fields)).items():
+                summed[f"mlp.{name}"] = summed.get(f"mlp.{name}", 0) + n * value
+    return summed
 
 
 def _other(is_full: int, size, usual):
@@ -156,44 +147,23 @@ def _other(is_full: int, size, usual):
     return differs * size + (1 - differs) * usual
 
 
-def _in_layers(a: Fields, of_kind: Callable[[_Layers], Values], of_all: Values) -> Terms:
-    """Add up the values of all kinds of layers, and those that all layers have."""
-    summed: Values = {}
-    for kind in _kinds(a):
-        for name, value in of_kind(kind).items():
-            summed[name] = summed.get(name, 0) + kind.n_layer * value
-    return part("layer", summed) | part("layer", of_all, a.n_layer)
-
-
-def _named(name: str, values: Values) -> Values:
-    return {f"{name}.{leaf}".removesuffix("."): value for leaf, value in values.items()}
-
-
 def _parameters(a: Fields, n_expert) -> Terms:
     """Count parameters, with so many experts in a layer, by component."""
-    one_norm = norm.parameters(a)
-
-    def of_kind(kind: _Layers) -> Values:
-        values = kind.with_own(numbers(kind.mixer.tensors(kind.a)))
-        return _named("attention", values) | _named("mlp", numbers(mlp.tensors(kind.a)))
-
-    of_all = {f"norm.{name}": one_norm for name in NORMS}
-    of_all |= {f"norm.{name}": positive(a.n_expert) * one_norm for name in moe_branch.NORMS}
-    of_all |= _named("moe", numbers(moe_branch.of_layer(a, n_expert)))
-    for name, file in ("per_layer", per_layer_embeddings), ("altup", altup), ("laurel", laurel):
-        of_all |= _named(name, numbers(file.of_layer(a)))
-    ends = [
-        matrix("embedding.token", embedding.rows(a), a.d_model),
-        matrix("head", embedding.rows(a), a.d_model, 1 - a.tied),
-        vector("head", embedding.rows(a), a.head_bias),
-    ]
-    values = {
-        "norm.final": one_norm,
-        **numbers(ends),
-        **_named("embedding.per_layer", numbers(per_layer_embeddings.of_model(a))),
-        **_named("altup", numbers(altup.of_model(a))),
+    n_layer, one_norm = a.n_layer, norm.parameters(a)
+    norms = dict.fromkeys(NORMS, one_norm)
+    norms |= dict.fromkeys(moe_branch.NORMS, positive(a.n_expert) * one_norm)
+    return {
+        **part("", {"embedding.token": embedding.token(a), "head": embedding.head(a)}),
+        **part("embedding.per_layer", numbers(per_layer_embeddings.of_model(a))),
+        **part("altup", numbers(altup.of_model(a))),
+        **part("layer", _of_layers(a)),
+        **part("layer.norm", norms, n_layer),
+        **part("layer.moe", numbers(moe_branch.of_layer(a, n_expert)), n_layer),
+        **part("layer.per_layer", numbers(per_layer_embeddings.of_layer(a)), n_layer),
+        **part("layer.altup", numbers(altup.of_layer(a)), n_layer),
+        **part("layer.laurel", numbers(laurel.of_layer(a)), n_layer),
+        **part("norm", {"final": one_norm}),
     }
-    return part("", values) | _in_layers(a, of_kind, of_all)
 
 
 def _layer(a: Fields, r: Run, mixer: str, shares: bool):

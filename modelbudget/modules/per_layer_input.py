@@ -1,7 +1,6 @@
 """Decoders whose layers read embeddings of their own."""
 
 from itertools import cycle
-from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +9,7 @@ from torch.nn import functional as F
 from modelbudget.modules.cache import KeepsKeys
 from modelbudget.modules.embedding import TokenEmbedding
 from modelbudget.modules.feed_forward.mlp import MLP, activation
-from modelbudget.modules.feed_forward.moe import MoE
+from modelbudget.modules.feed_forward.moe import MoE, Router
 from modelbudget.modules.lm_head import make_head
 from modelbudget.modules.norm import make_norm
 from modelbudget.modules.position import causal
@@ -135,29 +134,22 @@ class PerLayer(nn.Module):
         return self.norm(self.up(self.activation(self.gate(x)) * embedded))
 
 
-class NormalisedRouter(nn.Module):
-    """Tokens (n, d_model), normalised, to the weights and numbers of their experts, both (n, k).
-
-    Weights have a sum of 1, times a learned number of each expert.
-    """
+class NormalisedRouter(Router):
+    """Normalised tokens to weights with a sum of 1, times a learned number of each expert."""
 
     def __init__(self, a):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(a.n_expert, a.d_model))
+        super().__init__(a)
         self.scale = nn.Parameter(torch.empty(a.d_model))
         self.expert_scale = nn.Parameter(torch.empty(a.n_expert))
-        self.n_expert_per_token = a.n_expert_per_token
-        self.change: Any = None  # of an adapter, next to the weight
 
     def reset_parameters(self):
-        nn.init.normal_(self.weight, std=0.02)
+        super().reset_parameters()
         nn.init.ones_(self.scale)
         nn.init.ones_(self.expert_scale)
 
     def forward(self, tokens, normalised: bool = False):
         scaled = F.rms_norm(tokens, tokens.shape[-1:]) * self.scale
-        logits = F.linear(scaled, self.weight if self.change is None else self.change.read())
-        weights, chosen = logits.softmax(-1).topk(self.n_expert_per_token, dim=-1)
+        weights, chosen = super().forward(scaled, normalised)
         weights = weights / weights.sum(-1, keepdim=True)
         return weights * self.expert_scale[chosen], chosen
 

@@ -45,13 +45,10 @@ saved, forward, backward = moe_step.saved, moe_step.forward, moe_step.backward
 flops, flops_recomputed = moe_step.flops, moe_step.flops_recomputed
 
 
-class RoutedFields(MLPFields):
+class MoEFields(MLPFields):
     n_expert: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     n_expert_per_token: Size = 0
     d_expert: Size = 0
-
-
-class MoEFields(RoutedFields):
     d_shared: Size = 0
     shared_gate: bool = False
     router_bias: Literal["none", "logit", "selection"] = "none"
@@ -137,7 +134,7 @@ def program(a: Fields, r: Run, router_program: Callable | None = None):
     packs = is_packed(r) and a.gated
     n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
-    router = make_part("router", router_program or _router, a)
+    router = make_part("router", router_program or router_of, a)
     gate = None
     if a.gated and not packs:
         gate = _experts("gate", n_own, a.d_model, a.d_expert, a.up_bias)
@@ -221,10 +218,10 @@ def program(a: Fields, r: Run, router_program: Callable | None = None):
     return forward
 
 
-def _router(a: Fields):
+def router_of(a: Fields):
     """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
     weight = parameter("weight", a.n_expert, a.d_model)
-    change = change_of("router", weight)
+    change = _change("router", weight)
     selects = a.router_bias == "selection"
     bias = None
     if a.router_bias != "none":
@@ -261,7 +258,7 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             return stored(weight_format)
         weight = parameter("weight", n_expert, d_out, d_in)
         shift = parameter("bias", n_expert, d_out) if bias else None
-        change = change_of(name, weight)
+        change = _change(name, weight)
 
         def forward(x, ends=None):
             return grouped_mm(x, weight if change is None else change.read(), shift, ends)
@@ -279,12 +276,12 @@ def _experts(name: str, n_expert, d_in, d_out, bias: bool):
             cast = None if shift is None else shift.to(weight.dtype)
             return grouped_mm(x, dequantised(weight, before_copy), cast, ends).to(dtype)
 
-        return with_attributes(forward, change=change_of(name, weight, is_stored=True))
+        return with_attributes(forward, change=_change(name, weight, is_stored=True))
 
     return make_part(name, make)
 
 
-def change_of(name: str, weight, is_stored: bool = False) -> WeightChange | None:
+def _change(name: str, weight, is_stored: bool = False) -> WeightChange | None:
     """Declare what an adapter adds to a weight of the part that is being made."""
     adapter = Active.tape.adapter
     return None if adapter is None else adapter.of_experts(name, weight, is_stored)

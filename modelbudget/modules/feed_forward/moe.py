@@ -123,10 +123,8 @@ class MoE(nn.Module):
         self.up: Any = ExpertLinear(*up)
         self.down = ExpertLinear(a.n_expert, a.d_expert, a.d_model, a.down_bias)
         self.activation = activation(a.activation)
-        has_shared = getattr(a, "d_shared", 0)
-        self.shared: Any = MLP(a, a.d_shared) if has_shared else None
-        has_gate = has_shared and a.shared_gate
-        self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if has_gate else None
+        self.shared: Any = MLP(a, a.d_shared) if a.d_shared else None
+        self.shared_gate = nn.Linear(a.d_model, 1, bias=False) if a.shared_gate else None
         self.gate_up: Any = None
         self.gathers = False
         # Of devices that divide each expert: what sums a gradient, and what sums their terms.
