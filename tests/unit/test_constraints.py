@@ -71,6 +71,7 @@ def grids(draw) -> tuple[type, dict, dict[str, list]]:
             "trained": ["default", "norms", "all"],
             "modules_to_save": ["none", "head"],
             "kept_in_dtype": ["none", "mlp.down"],
+            "host_tensors": ["", "exps"],
         }
         others = patterns.get(name) or choices(fields[name])
         drawn = draw(st.lists(st.sampled_from(others), min_size=1, max_size=2))
