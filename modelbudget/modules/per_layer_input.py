@@ -142,11 +142,6 @@ class NormalisedRouter(Router):
         self.scale = nn.Parameter(torch.empty(a.d_model))
         self.expert_scale = nn.Parameter(torch.empty(a.n_expert))
 
-    def reset_parameters(self):
-        super().reset_parameters()
-        nn.init.ones_(self.scale)
-        nn.init.ones_(self.expert_scale)
-
     def forward(self, tokens, normalised: bool = False):
         scaled = F.rms_norm(tokens, tokens.shape[-1:]) * self.scale
         weights, chosen = super().forward(scaled, normalised)
