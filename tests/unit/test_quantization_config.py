@@ -20,7 +20,8 @@ from modelbudget.families import families
 from modelbudget.huggingface.config_file import read_keys
 from modelbudget.huggingface.module_names import linear_layers, names_in_classes
 from modelbudget.measurement.measured_table import failures, measured_table
-from modelbudget.measurement.process.measure_in_processes import measure_all
+from modelbudget.measurement.one_model import measure_one
+from modelbudget.measurement.process.device import Room
 from modelbudget.measurement.reference.class_trace import trace_class
 from modelbudget.modules.initialise import uninitialised
 from modelbudget.predict.predict import predict
@@ -479,7 +480,7 @@ def compared(tmp_path, sweep):
             f"[{', '.join(quantities)}]}}"
         )
         points, measure = points_table(expanded.points), expanded.sweep.measure
-        found = measure_all([(p.architecture, p.run) for p in expanded.points], measure, 1)
+        found = [measure_one(p.architecture, p.run, measure, Room(0, 0)) for p in expanded.points]
         table = compare(
             points,
             predict(points, measure.quantities),
