@@ -48,22 +48,14 @@ def buffer(reading: Reading) -> Line:
     context, file = reading.context, reading.context.file
     place, what, *_ = reading.number.name.split()
     if _is_of_several_loads(reading):
-        return _read(reading)
+        return reading.read()
     if what == "output" and context.pair:
         return _of_logits(reading)
     if what == "compute" and not ON_HOST.search(place):
         return _of_pass(reading)
     if what in ("model", BUFFER) and file:
         return _of_tensors(reading, file)
-    return _read(reading)
-
-
-def _read(reading: Reading) -> Line:
-    return reading.of_itself(_name(reading), "of the tool itself", "read")
-
-
-def _name(reading: Reading) -> str:
-    return " ".join(reading.number.name.split())
+    return reading.read()
 
 
 def _of_logits(reading: Reading) -> Line:
@@ -71,7 +63,7 @@ def _of_logits(reading: Reading) -> Line:
     assert reading.context.pair is not None
     n = reading.context.number("sequences") or 1
     n_vocab = getattr(reading.context.pair[0], "n_vocab", 0)
-    return reading.judged(_name(reading), (f"{n} × {n_vocab:,} logits", FLOAT32 * n * n_vocab))
+    return reading.judged(reading.name, (f"{n} × {n_vocab:,} logits", FLOAT32 * n * n_vocab))
 
 
 def _of_pass(reading: Reading) -> Line:
@@ -79,7 +71,7 @@ def _of_pass(reading: Reading) -> Line:
     context, kernel = reading.context, reading.context.log.settings.get("attention_kernel", "flash")
     n_tokens, length = context.number("batched_tokens"), context.number("length")
     if context.pair is None or not n_tokens or not length or len(_devices(context, "compute")) > 1:
-        return _read(reading)
+        return reading.read()
     a, run = context.pair
     n = context.number("sequences") or 1
     settings = {"batched_tokens": n_tokens, "length": length // n, "batch": n}
@@ -87,16 +79,16 @@ def _of_pass(reading: Reading) -> Line:
         run = run.model_copy(update={**settings, "attention_kernel": kernel})
         least, most = compute_buffer_bytes(a, run)
     except ValueError:
-        return _read(reading)
+        return reading.read()
     if not least <= reading.number.n_bytes <= most:
-        return _read(reading)
+        return reading.read()
     text = f"a pass of {n_tokens:,} tokens: {gib(least)} to {gib(most)}"
-    return reading.of_itself(_name(reading), text, "bounded")
+    return reading.of_itself(reading.name, text, "bounded")
 
 
 def _of_tensors(reading: Reading, file: GgufFile) -> Line:
     """Tensors of a device, of several together, or of the host."""
-    context, name = reading.context, _name(reading)
+    context, name = reading.context, reading.name
     of_device, of_host = _divided(context, file)
     whole = sum(tensor.n_bytes for tensor in file.tensors)
     if ON_HOST.search(name):
@@ -179,6 +171,6 @@ def _buffers(context: LogContext) -> list[Number]:
 
 def _is_of_several_loads(reading: Reading) -> bool:
     """Return whether a log has another size of a buffer, too, or this is of a trial."""
-    name = _name(reading)
+    name = reading.name
     same = (of for of in _buffers(reading.context) if " ".join(of.name.split()) == name)
     return {of.text for of in same} != {reading.number.text}

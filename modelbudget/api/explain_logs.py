@@ -71,14 +71,9 @@ def _lines(context: LogContext) -> Iterator[Line]:
             yield reading.of_itself(number.quantity, "", "asked")
         else:
             try:
-                yield _RULES.get(number.quantity, _read)(reading)
+                yield _RULES.get(number.quantity, Reading.read)(reading)
             except ValueError as error:  # no formula covers it
                 yield reading.asked(number.quantity, str(error))
-
-
-def _read(reading: Reading) -> Line:
-    name = reading.number.name or reading.number.quantity
-    return reading.of_itself(name, "of the tool itself", "read")
 
 
 def _pair(context: LogContext) -> tuple[Architecture, RunConfig]:
@@ -153,7 +148,7 @@ def _cache_tokens(reading: Reading) -> Line:
     context, number = reading
     if number.tool == "SGLang":
         each, keys = _token_bytes(context), context.of("keys")
-        of_keys = _of_tokens(Reading(context, keys)) if keys else _read(reading)
+        of_keys = _of_tokens(Reading(context, keys)) if keys else reading.read()
         n_bytes, unexplained = number.n_bytes * each, of_keys.unexplained
         text = f"{gib(n_bytes)} of {gib(each)} each"
         return reading.line("tokens of the cache", text, of_keys.verdict, n_bytes, unexplained)
@@ -235,7 +230,7 @@ def _largest_length(reading: Reading) -> Line:
     """Length of one request for which the blocks are enough, as vLLM estimates it."""
     room, length = reading.context.of("cache room"), reading.number.n_bytes
     if room is None:
-        return _read(reading)
+        return reading.read()
     text, is_largest = f"what {room.text} {room.unit} hold", False
     for pages in _plans(reading.context):
         blocks, n = _blocks_in(room, pages), pages.blocks_of(length)
@@ -278,7 +273,7 @@ def _of_tokens(reading: Reading) -> Line:
     """Explain the cache of the tokens that SGLang counts: keys, as many values, or latents."""
     tokens, quantity = reading.context.of("cache tokens"), reading.number.quantity
     if tokens is None:
-        return _read(reading)
+        return reading.read()
     n_bytes = tokens.n_bytes * _token_bytes(reading.context)
     part = n_bytes if quantity == "latents" else n_bytes // 2
     page = SGLANG_PAGE * part // (tokens.n_bytes or 1)
@@ -314,7 +309,7 @@ def _file(reading: Reading) -> Line:
         return reading.judged("tensors of the file", (file.format, n_bytes))
     params, bits = context.of("parameters"), Decimal(context.log.settings.get("bits", 0))
     if params is None or not params.value or not bits:
-        return _read(reading)
+        return reading.read()
     whole = int(params.value * 10**9 * bits / 8)
     off = int(whole * (_last_digit(params) / params.value + Decimal("0.005") / bits))
     difference = abs(whole - number.n_bytes)
@@ -328,7 +323,7 @@ def _billions(reading: Reading) -> Line:
     """Count the parameters of a file, as llama.cpp prints them."""
     context, number = reading
     if context.model is None:
-        return _read(reading)
+        return reading.read()
     n = context.model.parameters().total
     difference = round(number.value * 10**9) - n
     is_exact = abs(difference) <= _last_digit(number) * 10**9 / 2
@@ -358,7 +353,7 @@ def _all_parameters(reading: Reading) -> Line:
 def _share(reading: Reading) -> Line:
     trained, whole = reading.context.of("trained"), reading.context.of("all parameters")
     if trained is None or whole is None or not whole.n_bytes:
-        return _read(reading)
+        return reading.read()
     difference = abs(100 * trained.value / whole.value - reading.number.value)
     is_exact = difference <= _last_digit(reading.number) / 2
     return reading.compared("trained share", f"{trained.text} / {whole.text}", is_exact)
@@ -380,7 +375,7 @@ def _process(reading: Reading) -> Line:
     """Memory of a process: what torch has allocated and cached, and what is outside of it."""
     terms = [(name, part.n_bytes) for name in ("allocated", "cached")
              if (part := reading.context.of(name))]  # fmt: skip
-    return reading.judged("process", *terms) if len(terms) == 2 else _read(reading)
+    return reading.judged("process", *terms) if len(terms) == 2 else reading.read()
 
 
 def _in_use(reading: Reading) -> Line:

@@ -52,7 +52,7 @@ def allocated(reading: Reading) -> Line:
     number = reading.context.of(TRIED)
     requests = _requests(reading._replace(number=number)) if number else None
     if not requests:
-        return reading.of_itself(ALLOCATED, "of the tool itself", "read")
+        return reading.read()
     nearest = _nearest(reading, requests)
     return reading.judged(ALLOCATED, (f"live before {nearest.name}", nearest.live))
 

@@ -88,6 +88,11 @@ class Reading(NamedTuple):
         """The model of the log; there is one where the number's formula needs it."""
         return cast(Model, self.context.model)
 
+    @property
+    def name(self) -> str:
+        """What the log calls the number, else its quantity."""
+        return " ".join(self.number.name.split()) or self.number.quantity
+
     def setting(self, name: str) -> str | None:
         """Return a setting of the number's line, else of the log."""
         return self.number.settings.get(name) or self.context.log.settings.get(name)
@@ -113,6 +118,10 @@ class Reading(NamedTuple):
         """Return a line about the bytes that are printed, if the number has a unit of bytes."""
         n_bytes = self.number.n_bytes if self.number.unit in UNITS else 0
         return self.line(name, explained, verdict, n_bytes)
+
+    def read(self) -> Line:
+        """Return the line of a number that no formula is about."""
+        return self.of_itself(self.name, "of the tool itself", "read")
 
     def asked(self, name: str, what: str) -> Line:
         """Ask for what the log does not say, and without which no formula is about the number."""
