@@ -40,9 +40,14 @@ def test_the_section(catalogue, ladders):
     assert "6·N·D with all parameters is 3.723 times 6·N·D without embeddings in Pythia 70M" in text
     assert "are 74.5 per parameter without embeddings" in text
     assert "is 1.009 times 6·N·D without embeddings in PaLM 540B" in text
+    assert "layers and head 0.54 0.536 0.536" in text
     # 6·N of Pythia 70M and all products: 6 · (layers' matrices + head) and 12 · 6 · 512 · 2,048.
     products = 6 * (6 * 12 * 512**2 + 50304 * 512) + 12 * 6 * 512 * 2048
     assert f"{100 * 6 * 70_426_624 / products:.1f} %" in text.split("approximation 6·N·D")[1][:60]
+    # Pythia 1B, 131,072 tokens: 16 layers of 2,048 channels
+    products = 6 * (16 * 12 * 2048**2 + 50_304 * 2048)
+    share = 6 * 1_011_781_632 / (products + 12 * 16 * 2048 * 131_072)
+    assert f"131,072: {100 * share:.1f} %" in text
     assert list(charts.specs) == ["counting-departures"]
     assert len(html) < 30_000
 

@@ -7,24 +7,29 @@ from typing import Any
 
 import altair as alt
 import polars as pl
+from markupsafe import Markup
 
-from modelbudget.architecture.counting_conventions import CONVENTIONS
-from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.architecture.counting_conventions import BY_NAME, CONVENTIONS
+from modelbudget.catalogue.named_models import Base, Catalogue
 from modelbudget.common.number_format import count, percent
 from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import scaling_studies
 from modelbudget.compare.scaling_studies import DIFFERS, Row
+from modelbudget.predict import nanochat_runs
 from modelbudget.predict.counts_by_convention import counts, executed
+from modelbudget.predict.optimal_size import FITS, LossFit, Shapes, exponent
+from modelbudget.report import tables
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
 from modelbudget.report.charts.grouped_values import grouped, least_and_most
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved
+from modelbudget.sweeps.fields_in_words import field_title
 
 PUBLISHED = CONFIGS / "published_scaling.yaml"
 CHOSEN = SimpleNamespace(**PAGE["counting"])
-"""Models and conventions that the section shows."""
+"""Models, conventions, shapes and fields that the section shows."""
 VERDICTS = (
     scaling_studies.EXACT, scaling_studies.ROUNDED, DIFFERS,
     scaling_studies.NO_COUNT, scaling_studies.MISSING,
@@ -33,7 +38,7 @@ VERDICTS = (
 
 def _contents(page: Page) -> dict | None:
     """Return tables and chart; None with a catalogue that has not their models."""
-    if not {*CHOSEN.ladder, *CHOSEN.shown} <= page.catalogue.bases.keys():
+    if not {*CHOSEN.ladder, *CHOSEN.shown, CHOSEN.shapes} <= page.catalogue.bases.keys():
         return None
     sweeps = [(sweep.points, sweep.comparison) for sweep in page.sweeps]
     printed = scaling_studies.rows(PUBLISHED, sweeps)
@@ -67,6 +72,17 @@ def _of_models(catalogue: Catalogue) -> tuple[dict, dict]:
             (label, of["6n"] / of["6n_without_embeddings"])
             for label, of, _ in _models(catalogue, (CHOSEN.shown[0], CHOSEN.shown[-1]))
         ],
+        "axes": _axes(catalogue),
+        "exponents": _exponents(catalogue),
+        "same_runs": [  # of nanochat: as printed, and of the models of one count
+            (
+                of.title,
+                of.exponent,
+                nanochat_runs.slope(of.optima),
+                nanochat_runs.exponent(nanochat_runs.MATRICES, of),
+            )
+            for of in nanochat_runs.COUNTS
+        ],
     }
 
 
@@ -84,6 +100,43 @@ def _models(catalogue: Catalogue, names) -> list[tuple[str, dict[str, int], Any]
         a, run = resolved(base, CHOSEN.run)
         models.append((base.label, counts(a, run), executed(a, run)))
     return models
+
+
+def _axes(catalogue: Catalogue) -> Markup:
+    """Return a table of 6·N of what is executed, for one model with one field varied."""
+    base = catalogue[CHOSEN.varied]
+    columns = {
+        field_title(field): [_six_n(base, field, value) for value in values]
+        for field, values in CHOSEN.axes.items()
+    }
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    caption = (
+        f"6·N, N total, of the FLOPs per token that are executed: {base.label}, one field varied"
+    )
+    return tables.table(rows, caption, tuple(columns))
+
+
+def _six_n(base: Base, field: str, value: int) -> str:
+    a, run = resolved(base, CHOSEN.run | {field: value})
+    steps = executed(a, run)
+    return f"{count(value)}: {percent(float(counts(a, run)['6n'] / steps)) if steps else 'unknown'}"
+
+
+def _exponents(catalogue: Catalogue) -> Markup:
+    base = catalogue[CHOSEN.shapes]
+
+    def ends(name: str, least: int, most: int, fit: LossFit) -> str:
+        shapes = (Shapes(least, most, aspect) for aspect in CHOSEN.aspects)
+        slopes = [exponent(base, of_aspect, fit, BY_NAME[name]) for of_aspect in shapes]
+        return " to ".join(dict.fromkeys(f"{of:.2f}" for of in (min(slopes), max(slopes))))
+
+    rows = [
+        {"size": name}
+        | {f"{title}, {fit.title.split()[0]}": ends(name, least, most, fit)
+           for title, (least, most) in CHOSEN.ranges.items() for fit in FITS}
+        for name in CHOSEN.sizes
+    ]  # fmt: skip
+    return tables.table(rows, "Exponent of the optimal size over compute")
 
 
 def departures(rows: pl.DataFrame) -> alt.ConcatChart:
