@@ -264,6 +264,14 @@ def with_peaks(sweep):
     return sweep._replace(comparison=comparison, points=sweep.points.filter(known))
 
 
+def texts_of_saved(tab, place: str) -> list[str]:
+    """The texts of a drawing that a reader saves."""
+    with tab.expect_download() as download:
+        tab.click(f"{place} [data-drawing=svg]")
+    drawing = download.value.path().read_text(encoding="utf-8")
+    return re.findall(r">([^<]+)</t(?:ext|span)>", drawing)
+
+
 def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     path = tmp_path / "report.html"
     path.write_text(page, encoding="utf-8")
@@ -283,6 +291,11 @@ def test_the_slider_and_the_cursor(page, step, open_page, tmp_path):
     with tab.expect_download() as download:
         tab.click("[data-picture=png]")
     assert download.value.path().read_bytes().startswith(b"\x89PNG")
+    for place in ("#what-decides", "#step", "#step .shared"):
+        title, *legend = texts_of_saved(tab, place)
+        assert tab.inner_text(f"{place} :is(h2, h3)") == title
+        named = tab.query_selector_all(f"{place} > .legend li")
+        assert [one.text_content() for one in named] == legend[: len(named)] != []
     peaks = [phase["peak"] for phase in step.about["phases"][-3:]]
     assert tab.get_attribute("#step .here b", "title") == f"{max(peaks):,} bytes"
     for card, peak in zip(tab.query_selector_all("#step .peaks .peak"), peaks, strict=True):

@@ -813,6 +813,30 @@ def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
     assert tab.messages == again.messages == []
 
 
+def test_an_answer_is_compared_with_another_and_the_link_has_both(opened):
+    """Only here: two models in one table, on a phone too."""
+    tab = opened("#what-if?model=gpt-2-124m", width=390)
+    assert "difference" not in tab.inner_text("#calculator-table")
+    tab.check("#calculator-compare")
+    tab.select_option("#calculator [data-model]", "palm-540b")
+    cells = (
+        "() => [...[...document.querySelectorAll('#calculator-table tbody tr')]"
+        ".find((row) => row.cells[0].textContent === 'all parameters').cells]"
+        ".slice(1).map((cell) => cell.textContent)"
+    )
+    palm, gpt = 540_356_474_880, 124_439_808
+    numbers = [f"{n:,}" for n in (palm, gpt, palm - gpt)]
+    assert tab.evaluate(cells) == numbers
+    assert "GPT-2 124M" in tab.inner_text("#calculator-kept")
+    assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    again = opened(tab.evaluate("location.hash"))
+    assert again.evaluate(cells) == numbers
+    assert again.is_checked("#calculator-compare")
+    again.uncheck("#calculator-compare")
+    assert again.evaluate(cells) == numbers[:1]
+    assert tab.messages == again.messages == []
+
+
 def test_the_smallest_layouts_fit_and_each_is_a_click(at, bases):
     """Data × tensor × pipeline × checkpointing; none of half as many devices fits."""
     room = mb.model("llama-3-8b").fit("h100").accelerator.bytes

@@ -24,6 +24,7 @@
   const STATES = "states"; // bytes of parameters, gradients and optimizer
   const ALONE = Object.fromEntries(data.of_several.map(([name, , value]) => [name, value]));
   const PASTED = "config.json";
+  const WITH = "with."; // before names of what is compared with, in an address
   const translate = configReader(data);
   const all = (selector) => [...root.querySelectorAll(selector)];
   const asked = Object.fromEntries(all("select[name]").map((select) => [select.name, select]));
@@ -50,6 +51,7 @@
   const defaults = { ...Object.fromEntries(Object.keys(data.minimum).map((name) => [name, NaN])), ...data.defaults };
   const stateOf = (model, changes) => ({ model, changes, kernel: data.run[KERNEL] });
   let chosen = stateOf(data.start, { length: data.start_length });
+  let kept = null; // the state with which the chosen one is compared
 
   // The kernel, until a reader sets it: the first one with which torch runs the model on a GPU.
   function settleKernel(state) {
@@ -89,11 +91,11 @@
 
   // -- The state in the address: #what-if?model=palm-540b&tied=0&device=H100
   // A pasted file is its class and the fields that it sets: file=LlamaForCausalLM&file.n_layer=32
+  // What it is compared with is written in the same way: with.model=gpt-2-124m
 
   function written() {
-    const { model, changes } = chosen;
-    const settings = new URLSearchParams({ model });
-    if (model === PASTED) {
+    const settings = new URLSearchParams({ model: chosen.model });
+    if ([chosen, kept].some((state) => state?.model === PASTED)) {
       const { fields, follow } = data.models[PASTED];
       const follows = new Set(follow.map(([name]) => name));
       settings.set("file", data.kinds[PASTED]);
@@ -101,12 +103,18 @@
         if (!follows.has(name) && (derivedFields.has(name) || value !== data.defaults[name])) settings.set(`file.${name}`, value);
       }
     }
-    const values = valuesOf(chosen);
-    for (const name of new Set([...choices.keys(), ...Object.keys(changes)])) {
-      if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(name, values[name]);
-    }
+    write(settings, chosen, "");
+    if (kept) write(settings, kept, WITH);
     for (const [name, { value }] of Object.entries(asked)) settings.set(name, value);
     return `${HOME}?${settings}`;
+  }
+
+  function write(settings, state, prefix) {
+    const values = valuesOf(state);
+    settings.set(`${prefix}model`, state.model);
+    for (const name of new Set([...choices.keys(), ...Object.keys(state.changes)])) {
+      if (!isAlone(name, values) && !(name in data.minimum && mistake(name, values[name]))) settings.set(`${prefix}${name}`, values[name]);
+    }
   }
 
   function read(address) {
@@ -115,16 +123,23 @@
     const settings = new URLSearchParams(address.slice(HOME.length + 1));
     readFile(settings);
     for (const [name, select] of Object.entries(asked)) if (hasOption(select, settings.get(name))) select.value = settings.get(name);
-    const model = settings.get("model");
-    if (!Object.hasOwn(data.models, model)) return true;
+    kept = stateIn(settings, WITH);
+    chosen = stateIn(settings, "") ?? chosen;
+    for (const [name, value] of Object.entries(chosen.changes)) change(name, value); // drops what is none
+    return true;
+  }
+
+  function stateIn(settings, prefix) {
+    const model = settings.get(`${prefix}model`);
+    if (!Object.hasOwn(data.models, model)) return null;
     const changes = {};
-    for (const [name, value] of settings) {
+    for (const [key, value] of settings) {
+      const name = key.slice(prefix.length);
+      if (prefix + name !== key) continue;
       if (Object.hasOwn(data.minimum, name)) changes[name] = numberIn(value);
       if (choice(name, value) !== undefined) changes[name] = choice(name, value);
     }
-    chosen = stateOf(model, changes);
-    for (const [name, value] of Object.entries(changes)) change(name, value); // drops what is none
-    return true;
+    return stateOf(model, changes);
   }
 
   // The model of a pasted file. What it leaves to others follows them.
@@ -245,11 +260,14 @@
     }
   }
 
+  function titleOf({ model, changes }, { values }) {
+    const names = Object.keys(changes).filter((name) => !choices.has(name)).map((name) => `${name} = ${shown(name, values)}`);
+    return [data.models[model].label, ...names].join(", ");
+  }
+
   function showAnswer(answer) {
     const place = root.querySelector("#calculator-answer");
-    const { model, changes } = chosen;
-    const names = Object.keys(changes).filter((name) => !choices.has(name)).map((name) => `${name} = ${shown(name, answer.values)}`);
-    place.replaceChildren(element("h3", [data.models[model].label, ...names].join(", ")));
+    place.replaceChildren(element("h3", titleOf(chosen, answer)));
     if (answer.reasons.length > 0) {
       const reasons = answer.reasons.map((reason) => element("li", reason));
       place.append(element("p", "Not possible:", "reason"), story.made("ul", { className: "reason" }, ...reasons));
@@ -268,19 +286,31 @@
     return story.drawn("svg", attributes, ...pieces, ...others);
   }
 
-  function showTable({ reasons, parts, whole, active }) {
+  function showTable(answer, other) {
+    const answers = other ? [answer, other] : [answer];
     const rows = [];
-    const add = (head, value, className = "") => rows.push(story.made("tr", {}, story.made("td", { className }, head), element("td", value === undefined ? "no formula" : exact(value), `number ${className}`)));
-    if (reasons.length === 0) {
-      const ofComponents = new Map(parts(asked.by.value));
-      for (const name of groups.keys()) if (ofComponents.get(name) > 0) add(nameOf(name), ofComponents.get(name));
-      add("all parameters", whole("parameters"), "whole");
-      if (active() !== whole("parameters")) add("active parameters per token", active(), "whole");
-      for (const [quantity, title] of data.quantities) add(title, whole(quantity), "whole");
+    const add = (head, values, className = "") => {
+      const numbers = values.map((value) => (value === undefined ? "no formula" : exact(value)));
+      if (other) numbers.push(values.every(Number.isSafeInteger) ? exact(values[0] - values[1]).replace("-", "−") : "–");
+      const cells = numbers.map((text, i) => element("td", text, `number ${className}`, { dataset: { label: COLUMNS[i] } }));
+      rows.push(story.made("tr", {}, story.made("td", { className }, head), ...cells));
+    };
+    if (answers.every(({ reasons }) => reasons.length === 0)) {
+      const ofComponents = answers.map(({ parts }) => new Map(parts(asked.by.value)));
+      for (const name of groups.keys()) if (ofComponents.some((of) => of.get(name) > 0)) add(nameOf(name), ofComponents.map((of) => of.get(name) ?? 0));
+      const whole = (title, of) => add(title, answers.map(of), "whole");
+      whole("all parameters", ({ whole }) => whole("parameters"));
+      if (answers.some(({ active, whole }) => active() !== whole("parameters"))) whole("active parameters per token", ({ active }) => active());
+      for (const [quantity, title] of data.quantities) whole(title, ({ whole }) => whole(quantity));
     }
-    root.querySelector("#calculator-table tbody").replaceChildren(...rows);
+    const table = root.querySelector("#calculator-table");
+    table.classList.toggle("alone", !other);
+    table.querySelector("tbody").replaceChildren(...rows);
+    root.querySelector("#calculator-kept").textContent = other ? titleOf(kept, other) : "";
+    root.querySelector("#calculator-compare").checked = Boolean(other);
   }
 
+  const COLUMNS = ["number", "compared with", "difference"];
   const nameOf = (component) =>
     story.made("code", { className: `name swatch ${groups.get(component)}` }, component);
 
@@ -290,7 +320,7 @@
     const answer = compute(chosen);
     showControls(answer);
     showAnswer(answer);
-    showTable(answer);
+    showTable(answer, kept && compute(kept));
     showFit(answer);
     if (isRefused) for (const part of all("#calculator-answer, #calculator-table tbody, #fit-answer")) part.replaceChildren();
     const link = root.querySelector("#calculator-link");
@@ -443,6 +473,7 @@
   function readConfig() {
     const file = configText.value.trim() ? translate(configText.value) : null;
     isRefused = file !== null && file.mistakes.length > 0;
+    if (kept?.model === PASTED) kept = null; // its file is gone
     configAnswer.replaceChildren(...[...(file?.mistakes ?? []), ...(file?.notes ?? [])].map((line, i) => element("p", line, i < file.mistakes.length ? "reason" : "")));
     if (file !== null && !isRefused) {
       addFile(file.kind, file.fields, file.follow);
@@ -472,7 +503,8 @@
     if (isRefused) configAnswer.replaceChildren();
     isRefused = false;
     const { field } = target.dataset;
-    if (field) change(field, valueIn(target));
+    if (target.id === "calculator-compare") kept = target.checked ? structuredClone(chosen) : null;
+    else if (field) change(field, valueIn(target));
     else if (target === modelSelect) chosen = stateOf(target.value, ofChoices(chosen));
     showAndKeep();
   });

@@ -74,3 +74,51 @@ document.addEventListener("DOMContentLoaded", async () => {
   const acts = await unpack("acts");
   for (const [name, data] of Object.entries(acts)) story.entries[name]?.(document.getElementById(name), data, acts);
 });
+
+// Each drawing of acts 2 and 4 and of the last one can be saved as it is shown, with what is above it.
+{
+  const KEPT = ["display", "opacity", "paint-order", "fill", "fill-opacity", "stroke", "stroke-width", "stroke-dasharray", "font", "text-anchor", "r"];
+
+  // With the styles that the page gives its parts, which a file does not have.
+  function styled(svg, x, y) {
+    const copy = svg.cloneNode(true);
+    const inside = [...copy.querySelectorAll("*")];
+    [...svg.querySelectorAll("*")].forEach((one, i) => {
+      const style = getComputedStyle(one);
+      for (const name of KEPT) inside[i].style.setProperty(name, style.getPropertyValue(name));
+    });
+    return story.set(copy, { x, y, width: svg.clientWidth, height: svg.clientHeight, overflow: "visible" });
+  }
+
+  // An entry of a legend, which has a shape or a colour.
+  function drawnEntry(entry, x, y, fill) {
+    const shape = entry.querySelector("svg");
+    const colour = getComputedStyle(entry, "::before").backgroundColor;
+    const sign = shape ? styled(shape, x, y) : story.drawn("rect", { x, y: y + 1, width: 10, height: 10, fill: colour });
+    return [sign, story.drawn("text", { x: x + 16, y: y + 10, fill, "font-size": 12 }, entry.textContent)];
+  }
+
+  function standalone(place) {
+    const part = place.closest(".shared, section");
+    const { color: fill, backgroundColor } = getComputedStyle(document.body);
+    const width = place.clientWidth + 20;
+    const lines = story.wrapped(part.querySelector("h2, h3").textContent, Math.floor(width / 9));
+    const title = story.drawn("text", { "font-size": 15, "font-weight": 600, fill }, ...lines.map((line, i) => story.drawn("tspan", { x: 10, y: 20 * (i + 1) }, line)));
+    const legend = part.querySelector(":scope > .legend");
+    const [above, { left, top }] = [20 * lines.length + 10, (legend ?? place).getBoundingClientRect()];
+    const entries = [...(legend?.children ?? [])].flatMap((entry) => {
+      const box = entry.getBoundingClientRect();
+      return drawnEntry(entry, 10 + box.left - left, above + box.top - top, fill);
+    });
+    const y = above + (legend ? legend.clientHeight + 10 : 0);
+    const drawings = place.matches("svg") ? [place] : [...place.querySelectorAll("svg")];
+    const paper = story.drawn("rect", { width: "100%", height: "100%", fill: backgroundColor });
+    const size = { width, height: y + place.clientHeight + 20, "font-family": "sans-serif" };
+    const whole = story.drawn("svg", size, paper, title, ...entries, ...drawings.map((one) => styled(one, 10, y)));
+    return new XMLSerializer().serializeToString(whole);
+  }
+
+  document.querySelectorAll(".act .scatter, .act .plot, .ratios").forEach((place) => {
+    place.after(story.files("Save the picture ", "drawing", place.closest("section").id, () => standalone(place)));
+  });
+}
