@@ -1,5 +1,7 @@
 """The calculator of fewer models: with every value of every categorical field of a decoder.
 
+Patterns of layers have every part, and every length.
+
 Formulas of models with equal categorical fields are the same; the calculator of all takes a minute.
 """
 
@@ -92,13 +94,15 @@ def _few_kinds(catalogue: Catalogue) -> set[tuple]:
     kinds = list(dict.fromkeys(map(kind_of, (*decoders.values(), *classes.values()))))
     chosen = {kind_of(decoders[name]) for name in BY_NAME}
     chosen |= {kind_of(classes[name]) for name in CLASSES_BY_NAME}
-    left = {*_values(kinds)} - {*_values(chosen)}
+    left = set().union(*map(_values, kinds)).difference(*map(_values, chosen))
     while left:
-        best = max(kinds, key=lambda kind: len(left & {*enumerate(kind)}))
+        best = max(kinds, key=lambda kind: len(left & _values(kind)))
         chosen.add(best)
-        left -= {*enumerate(best)}
+        left -= _values(best)
     return chosen
 
 
-def _values(kinds) -> list[tuple[int, str]]:
-    return [value for kind in kinds for value in enumerate(kind)]
+def _values(kind: tuple) -> set[tuple[int, str | int]]:
+    """Return the values of the fields; of a pattern of layers its names, and how many there are."""
+    names = [(field, str(value).split()) for field, value in enumerate(kind)]
+    return {(field, name) for field, several in names for name in (*several, len(several))}

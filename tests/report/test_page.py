@@ -495,9 +495,12 @@ LABELS = """place => {
 """Labels of a chart that leave its drawing or cover each other; a name and its halo are equal."""
 
 
-@pytest.mark.parametrize("width", [1440, 390])
-def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(opened, shipped, width):
-    tab = opened(width)
+@pytest.mark.parametrize("width", [WIDE["dark"], 390])
+def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(
+    read_page, address, shipped, width
+):
+    """The wide tab is that of `read_only`, and left as it was."""
+    tab = read_page(address, width, "dark")
     places = scroll_and_wait(tab)
     check_charts(tab, places, shipped)
     assert len(places) == 8
@@ -523,6 +526,9 @@ def test_no_label_is_cut_or_covered_and_one_model_is_highlighted_everywhere(open
     settle(tab)
     assert width < 1000 or tab.evaluate("document.documentElement.scrollWidth") <= width // 2
     assert tab.messages == []
+    tab.mouse.move(0, 0)
+    tab.set_viewport_size({"width": width, "height": 900})
+    settle(tab)
 
 
 TOP = "name => document.getElementById(name).getBoundingClientRect().top"
