@@ -25,8 +25,8 @@ from modelbudget.memory.parameter_tensors import Tensor
 BEFORE, AFTER = ("pre", "both"), ("post", "output", "both")
 """Norm placements with a norm before each part, and with one after it."""
 
-OF_NORMS = ("activation_bytes", "flops_backward", "peak_training_bytes")
-"""Quantities whose formulas have the same norms around all parts."""
+OF_STATES = ("activation_bytes", "flops_backward", "peak_training_bytes")
+"""Quantities whose formulas have the same operations after all parts."""
 
 NORM_OF_OUTPUT = ("output", "both")
 """Those whose norm after a part reads its output, before it is added."""
@@ -83,8 +83,9 @@ def has_formula(quantity: str, a: Fields, r: Run):
     if missing.get(quantity):
         return 0
     holds = int(quantity in contract.FUNCTIONS)
-    if quantity in OF_NORMS:
-        holds = holds * (1 - getattr(a, "moe_output_norm", 0))
+    if quantity in OF_STATES:
+        for option in ("moe_output_norm", "moe_bias"):
+            holds = holds * (1 - getattr(a, option, 0))
     for component in parts(a).values() if holds else ():
         holds = holds * contract.has_formula(component, quantity, a, r)
     return holds

@@ -4,7 +4,7 @@ from itertools import pairwise
 from typing import Any
 
 from modelbudget.architecture.stored_formats import FORMATS
-from modelbudget.components.weight_formats import MTP
+from modelbudget.components.weight_formats import GATES, MTP
 from modelbudget.huggingface.module_names import (
     EMBEDDING,
     LINEAR,
@@ -18,8 +18,6 @@ from modelbudget.huggingface.module_names import (
     names_of,
 )
 
-GATES = ("beta", "decay", "shared_gate")
-"""Our matrices that are converted where a library has `gates` among what it converts."""
 MIXER_GATES = ("beta", "decay")
 """Layers of β and decay of a recurrence, among our matrices."""
 OF_GROUPS = "compressed-tensors"

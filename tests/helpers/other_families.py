@@ -79,6 +79,7 @@ def _encoder_decoder(f, draw):
         f["d_expert"] += 1
         f["activation"] = "relu" if f["activation"] == "xielu" else f["activation"]
     f["shared_gate"] &= f["d_shared"] > 0
+    f["moe_bias"] &= f["n_expert"] > 0
     if f["router_bias"] == "selection":  # which gets no gradient
         f["router_bias"] = "none"
 

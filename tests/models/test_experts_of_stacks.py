@@ -73,7 +73,7 @@ def test_other_steps_have_no_formula(config):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"mlps": "mlp"}, "n_expert = 4 needs moe or moe_with_bias in mlps"),
+        ({"mlps": "mlp"}, "n_expert = 4 needs moe in mlps"),
         ({"mlps": "moe", "d_expert": 0}, "d_expert = 0: moe in mlps needs at least 1"),
     ],
 )

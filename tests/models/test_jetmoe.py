@@ -152,6 +152,12 @@ def test_a_model_that_cannot_be(changed, message):
 def test_what_these_experts_do_not_have_is_refused(field):
     """Only this sees constraints that name other experts alone: the module has no such parts."""
     sizes = {"n_vocab": 9, "d_model": 8, "n_layer": 1, "n_head": 2, "d_head": 4, "d_ff": 8}
-    experts = {"mlps": "moe_with_bias", "n_expert": 2, "n_expert_per_token": 1, "d_expert": 4}
+    experts = {
+        "mlps": "moe",
+        "moe_bias": True,
+        "n_expert": 2,
+        "n_expert_per_token": 1,
+        "d_expert": 4,
+    }
     with pytest.raises(ValueError, match=next(iter(field))):
         Decoder(n_kv_head=2, **sizes, **experts, **field)

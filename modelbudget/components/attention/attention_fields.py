@@ -64,7 +64,7 @@ CONSTRAINTS = (
         for option, setting in OPTIONS.items()
     ),
     Constraint(
-        "'moe' not in mlps and 'moe_with_bias' not in mlps",
+        "'moe' not in mlps",
         "inner_norm = true needs mlps without moe",
         when="inner_norm",
     ),

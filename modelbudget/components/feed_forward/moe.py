@@ -20,7 +20,7 @@ from modelbudget.components.feed_forward import mlp
 from modelbudget.components.feed_forward.mlp import MLPFields
 from modelbudget.components.parallel import expert_parallel
 from modelbudget.components.weight_formats import Matrix
-from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers
+from modelbudget.memory.parameter_tensors import Tensor, linear_tensors, matrix, numbers, vector
 from modelbudget.operations.collectives import gathered as of_all_devices
 from modelbudget.operations.collectives import summed
 from modelbudget.operations.elementwise import without_gradient
@@ -52,6 +52,7 @@ class MoEFields(MLPFields):
     d_shared: Size = 0
     shared_gate: bool = False
     router_bias: Literal["none", "logit", "selection"] = "none"
+    moe_bias: bool = False
 
 
 FIELDS = MoEFields
@@ -66,7 +67,8 @@ def parameters(a: Fields) -> Values:
     """All routed experts, the router, shared experts.
 
     Router and routed experts: Shazeer et al. 2017, §2; Fedus et al. 2022, §2.1. Shared experts:
-    Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE.
+    Dai et al. 2024 (DeepSeekMoE), §3.2. Gate of the shared experts: Qwen1.5-MoE. Bias of the sum:
+    Shen et al. 2024 (JetMoE), `JetMoeMoE`.
     """
     return numbers(all_tensors(a, expert_parallel.own_experts(a)))
 
@@ -94,6 +96,7 @@ def all_tensors(a: Fields, n_expert, biases=("logit", "selection")) -> list[Tens
     """List router, with one of `biases`, stacks of routed experts, shared experts, their gate."""
     shared = positive(a.d_shared)
     return [
+        vector("", a.d_model, a.moe_bias),
         *linear_tensors("router", a.d_model, a.n_expert, int(a.router_bias in biases)),
         *(_stacked(tensor, n_expert) for tensor in mlp.tensors(a, a.d_expert)),
         *(
@@ -134,6 +137,7 @@ def program(a: Fields, r: Run, router_program: Callable | None = None):
     packs = is_packed(r) and a.gated
     n_device = 1 if r.sequence_parallel else r.tensor_parallel  # that divide each expert
     n_own = expert_parallel.own_experts(a)
+    bias = parameter("bias", a.d_model) if a.moe_bias else None
     router = make_part("router", router_program or router_of, a)
     gate = None
     if a.gated and not packs:
@@ -164,7 +168,8 @@ def program(a: Fields, r: Run, router_program: Callable | None = None):
                 y = sum_terms(index_add(empty(tokens.shape, tokens.dtype), owner, weighted))
         if shared is not None:
             y = y + of_shared_experts(tokens)
-        return y.view(x.shape)
+        y = y.view(x.shape)
+        return y if bias is None else y + bias
 
     def choose(tokens, normalised=False):
         with changed(router.change):

@@ -117,6 +117,7 @@ class MoE(nn.Module):
     def __init__(self, a, router: nn.Module | None = None):
         super().__init__()
         self.n_expert = a.n_expert
+        self.bias = nn.Parameter(torch.empty(a.d_model)) if a.moe_bias else None
         self.router: Any = Router(a) if router is None else router
         up = (a.n_expert, a.d_model, a.d_expert, a.up_bias)
         self.gate: Any = ExpertLinear(*up) if a.gated else None
@@ -160,7 +161,8 @@ class MoE(nn.Module):
                 y = self.sum_terms(torch.zeros_like(tokens).index_add(0, owner, weighted))
         if self.shared is not None:
             y = y + self.always(tokens)
-        return y.view_as(x)
+        y = y.view_as(x)
+        return y if self.bias is None else y + self.bias
 
     def gathered(self, tokens):
         with changed(self.router):
