@@ -111,7 +111,8 @@ def adapt(model: nn.Module, run: RunConfig) -> None:
     for path, parameter in model.named_parameters():
         owner, _, name = path.rpartition(".")
         component = component_of(path)
-        is_trained = trains(run, component, layer_of(path), name == "bias")
+        is_trained = parameter.requires_grad  # not a bias that selects experts
+        is_trained &= trains(run, component, layer_of(path), name == "bias")
         is_stored = isinstance(model.get_submodule(owner), Stored)
         if is_stored and (is_trained or copies(run, component)):
             setting = "trained" if is_trained else "modules_to_save"

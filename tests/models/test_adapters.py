@@ -268,3 +268,9 @@ def test_virtual_tokens_are_as_wide_as_the_rows_next_to_them():
     """PEFT's have the width of the layers: of OPT 350M its torch.cat fails."""
     why = mb.model("opt-350m").why_not("gradient_bytes", {"adapter": "prompt"})
     assert "adapter: prompt: needs d_emb == 0, here d_emb = 512" in str(why)
+
+
+def test_a_trained_bias_of_a_router_is_updated_before_its_adapter():
+    """As in PEFT, whose layer has the original first: AdamW's tensors of two in a row are live."""
+    run = RunConfig(adapter="lora", trained="biases", batch=2, length=8)
+    check_step(Decoder(**LLAMA | EXPERTS | {"router_bias": "logit"}), run)

@@ -226,11 +226,11 @@ def program(a: Fields, r: Run, router_program: Callable | None = None):
 def router_of(a: Fields):
     """Tokens (n, d_model) to weights and numbers of their experts, both (n, chosen)."""
     weight = parameter("weight", a.n_expert, a.d_model)
-    change = _change("router", weight)
     selects = a.router_bias == "selection"
     bias = None
     if a.router_bias != "none":
         bias = parameter("bias", a.n_expert, is_trained=not selects)
+    change = _change("router", weight)  # an adapter's tensors come after the layer's own
 
     def forward(tokens, normalised=False):
         logits = linear(
