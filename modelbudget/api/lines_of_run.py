@@ -151,6 +151,9 @@ def lines_of_adapted_matrices(a: Architecture, run: RunConfig, class_: str | Non
         "one_stack": _is_moe(a) and of_peft.has_no_setting(model_type, given),
         "router": is_all and model_type in of_peft.routers_refused,
         "mixer": is_all and model_type in of_peft.mixers_refused,
+        "step": model_type in of_peft.steps_unread
+        and run.weights == "dtype"
+        and bool({ALL_LINEAR, "step"} & {*given}),
     }
     words = {
         "class_": class_,

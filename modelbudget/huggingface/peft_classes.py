@@ -17,6 +17,7 @@ class PeftClasses(Strict):
     all_linear: dict[str, list[str]]
     routers_refused: list[str]
     mixers_refused: list[str]
+    steps_unread: list[str]
     lines: dict[str, str]
 
     def settings_of(self, model_type: str) -> dict[str, str]:

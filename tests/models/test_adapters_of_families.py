@@ -114,6 +114,25 @@ def test_peft_trains_as_many_parameters_of_the_class(kind, tmp_path):
         assert ours.predictions(["gradient_bytes"], run)["gradient_bytes"].total == 4 * n_trained
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["MambaForCausalLM", "FalconMambaForCausalLM"])
+def test_an_adapter_of_a_step_that_a_class_does_not_compute_has_a_line(kind, tmp_path):
+    made = getattr(transformers, kind).config_class(**MAMBA)
+    made.architectures = [kind]
+    made.save_pretrained(tmp_path)
+    targets = ["dt_proj", "x_proj"]
+    model = peft.get_peft_model(
+        getattr(transformers, kind)(made), peft.LoraConfig(target_modules=targets)
+    )
+    tokens = torch.zeros(1, 4, dtype=torch.long)
+    model(input_ids=tokens, labels=tokens).loss.backward()
+    trained = [(path, p) for path, p in model.named_parameters() if p.requires_grad]
+    assert {path.split(".")[-4] for path, p in trained if p.grad is None} == {"dt_proj"}
+    run = {"adapter": "lora", "adapter_targets": "step", "implementation": "modelbudget"}
+    notes = mb.model(tmp_path).predictions(["gradient_bytes"], run).notes
+    assert any("adapter around dt_proj (step) gets no gradient" in note for note in notes)
+
+
 MT0_LARGE = {
     "architectures": ["MT5ForConditionalGeneration"], "model_type": "mt5", "d_model": 1024,
     "d_kv": 64, "d_ff": 2816, "num_layers": 24, "num_heads": 16, "vocab_size": 250112,
