@@ -106,6 +106,12 @@ def test_what_a_device_with_several_stages_holds_is_predicted(number):
     agree(a, run)
 
 
+def test_results_that_a_checkpoint_keeps_end_with_their_microbatch():
+    """A trace took what later had the address of a kept result for the result."""
+    settings = {"dtype": "bfloat16", "attention_kernel": "efficient", "recompute": "selective_op"}
+    agree(Decoder(**SMALL | LLAMA), pipeline(2, 4, "1f1b", "last", batch=8, length=8, **settings))
+
+
 def test_transformers_code_in_a_pipeline_is_predicted():
     """Norms that copy their input do not save the buffer in which it was received."""
     a = Decoder(**SMALL | LLAMA)

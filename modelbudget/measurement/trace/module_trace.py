@@ -166,7 +166,7 @@ class Trace(TorchDispatchMode):
         # For callbacks: they would hold the trace and its model until garbage is collected.
         self._weakly = weakref.proxy(self)
         self._saved: list[weakref.ref[_Saved]] = []
-        self._kept: dict[int, str] = {}
+        self._kept: list[tuple[weakref.ref, str]] = []
         self._component = [OUTSIDE]
         self._of_node: dict[int, str] = {}
         self._names = {
@@ -215,9 +215,10 @@ class Trace(TorchDispatchMode):
             if storage._cdata not in seen:
                 seen.add(storage._cdata)
                 n_bytes[saved.component] += storage.nbytes()
-        for key, component in self._kept.items():
-            storage = self._watched[key]() if key in self._watched and key not in seen else None
-            if storage is not None:
+        for reference, component in self._kept:
+            storage = reference()
+            if storage is not None and storage._cdata not in seen:
+                seen.add(storage._cdata)
                 n_bytes[component] += storage.nbytes()
         return n_bytes
 
@@ -338,7 +339,7 @@ class Trace(TorchDispatchMode):
         return saved
 
     def _keep(self, tensor: torch.Tensor) -> None:
-        self._kept[self.storage(tensor)._cdata] = self._component[-1]
+        self._kept.append((self._watched[self.storage(tensor)._cdata], self._component[-1]))
         self.mark(f"{ACTIVATIONS}.{self._component[-1]}", [tensor])
 
 
