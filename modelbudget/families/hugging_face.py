@@ -26,9 +26,10 @@ class HuggingFace(WithoutFormula):
 
     @model_validator(mode="after")
     def is_accepted_by_class(self) -> Self:
-        from modelbudget.huggingface.bounded_check import check
+        from modelbudget.huggingface.bounded_check import refusal
 
-        check(self)
+        if why := refusal(self):
+            raise ValueError(why)
         return self
 
     def build(self):

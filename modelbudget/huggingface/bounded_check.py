@@ -20,20 +20,14 @@ TIMEOUT_S = 60
 BOUND = 2**30, "the check of a config.json"
 
 
-def check(a: Architecture) -> None:
-    """Raise ValueError if the class of a record rejects its config."""
-    # Pydantic makes frozen records hashable, which its types do not show.
-    if refusal := _refusal(a):
-        raise ValueError(refusal)
-
-
 def end() -> None:
     """End the process; the next check starts another."""
     _helper(os.getpid()).end()
 
 
 @cache  # several points and sweeps may have the same record
-def _refusal(a: Architecture) -> str | None:
+def refusal(a: Architecture) -> str | None:
+    """Return why the class of a record rejects its config; None if it does not."""
     try:
         return ask("check", a)
     except ValueError as error:

@@ -52,19 +52,9 @@ def class_of(config: dict[str, Any]) -> str:
         )
     name, *_ = *names, *known
     if _code(name) is None:
-        raise ValueError(no_class(name, known))
+        refusal = f"architectures[0] = {show(name)}: not a model class of transformers"
+        raise ValueError(f"{refusal}{offered(name, known, '')}")
     return name
-
-
-def no_class(name: str, known: Iterable[str]) -> str:
-    """Return the message about a class that the package has not; `known`: those of its type."""
-    refusal = f"architectures[0] = {show(name)}: not a model class of transformers"
-    return f"{refusal}{offered(name, [*known], '')}"
-
-
-def is_installed() -> bool:
-    """Whether there is a package to read."""
-    return _package() is not None
 
 
 def classes_of(model_type: str) -> list[str]:
@@ -98,7 +88,7 @@ def _classes_by_task() -> list[dict[str, str]]:
 
 def _of_auto(name: str) -> str:
     """Return the text of a file of the package's auto classes."""
-    path = (_package() or Path()) / "models" / "auto" / name
+    path = (folder_of_package() or Path()) / "models" / "auto" / name
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
@@ -117,12 +107,12 @@ def keys_in_code(class_name: str, keys: Iterable[str]) -> list[str]:
 
 @cache
 def _code(class_name: str) -> str | None:
-    """Return the text of the file that defines a class, and of its config next to it."""
-    package = _package()
-    definition = f"\nclass {class_name}(".encode()
+    """Return the text of the file that gives a class to others, and of its config next to it."""
+    package = folder_of_package()
+    definition, name = f"\nclass {class_name}(".encode(), f'"{class_name}"'.encode()
     for path in package.glob("models/*/modeling_*.py") if package else ():
         code = path.read_bytes()
-        if definition in code:
+        if definition in code and name in code:
             config = path.with_name(path.name.replace("modeling", "configuration"))
             return (code + config.read_bytes()).decode()
     return None
@@ -130,12 +120,13 @@ def _code(class_name: str) -> str | None:
 
 @cache
 def _keys_of_all_classes() -> set[str]:
-    package = _package()
+    package = folder_of_package()
     assert package is not None
     files = filter(Path.is_file, (package / name for name in OF_ALL_CLASSES))
     return {key for file in files for key in READ.findall(file.read_text(encoding="utf-8"))}
 
 
-def _package() -> Path | None:
+def folder_of_package() -> Path | None:
+    """Return the folder of transformers; None if it is not installed."""
     package = find_spec("transformers")
     return Path(package.origin).parent if package and package.origin else None

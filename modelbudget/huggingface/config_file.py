@@ -9,7 +9,7 @@ from modelbudget.common.bounded_json import each_key_once, load_json
 from modelbudget.common.errors import InputError
 from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
-from modelbudget.huggingface.class_code import class_of, is_installed, keys_in_code
+from modelbudget.huggingface.class_code import class_of, folder_of_package, keys_in_code
 from modelbudget.huggingface.classes import shared_keys, translations
 from modelbudget.huggingface.keys_of_class import too_large, without_code
 from modelbudget.huggingface.read_config import (
@@ -158,7 +158,7 @@ def _fields_of_class(config: dict[str, Any], why: ValueError | None) -> dict[str
     """Return what transformers reads, whose import takes seconds: all else is checked before."""
     has_no_formula_alone = why is None or isinstance(why, NoFormulaError)
     try:
-        if is_installed():
+        if folder_of_package():
             class_of(config)
         if mistakes := [*too_large(without_code(config))]:
             raise ValueError("\n".join(mistakes))

@@ -11,7 +11,7 @@ import json
 from typing import Any
 
 from modelbudget.common.validation_messages import show
-from modelbudget.huggingface.class_code import class_of, classes_of, no_class
+from modelbudget.huggingface.class_code import class_of, classes_of
 from modelbudget.huggingface.keys_of_class import stretch, without_code
 from modelbudget.huggingface.offline import refusals, transformers
 
@@ -113,12 +113,8 @@ def _config_class(config: dict[str, Any]) -> Any:
 def _class_of(config: dict[str, Any]) -> str:
     """Return the class that a config names, or without one a language model of its model_type."""
     name, model_type = class_of(config), config["model_type"]
-    known = classes_of(model_type)
-    class_ = getattr(transformers, name, None)
-    if not (isinstance(class_, type) and issubclass(class_, transformers.PreTrainedModel)):
-        raise ValueError(no_class(name, known))
-    type_of_class = getattr(class_.config_class, "model_type", None)
-    if type_of_class != model_type and name not in known:
+    type_of_class = getattr(getattr(transformers, name).config_class, "model_type", None)
+    if type_of_class != model_type and name not in classes_of(model_type):
         raise ValueError(
             f"architectures[0] = {show(name)} and model_type = {show(model_type)} contradict "
             f"each other: the class is of model_type {show(type_of_class)}"

@@ -26,8 +26,6 @@ from modelbudget.sweeps.quantity_names import FITS
 
 ENDLESS = 2**40
 """Upper bound of the search: a value of one less stands for any."""
-MOST = {"batch": ENDLESS - 1, "length": ENDLESS - 1, "n_layer": MAX_DEPTH}
-"""The largest value of each field that is solved."""
 
 Model = tuple[Architecture, RunConfig]
 
@@ -180,8 +178,10 @@ def solve(
     if needed(at(model, field, least), purpose) is None:
         return None
 
+    most = MAX_DEPTH if field == "n_layer" else ENDLESS - 1
+
     def is_allowed(value: int) -> bool:
-        return value <= MOST[field] and not run_mistake(*at(model, field, value))
+        return value <= most and not run_mistake(*at(model, field, value))
 
     @cache
     def n_bytes(value: int) -> int | float:

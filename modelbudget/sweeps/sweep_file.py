@@ -209,13 +209,11 @@ class Sweep(Strict):
     @classmethod
     def has_full_names(cls, values: Any) -> Any:
         """Return the values, lists of them, or points with dtypes by their full names."""
-        match values:
-            case dict():
-                items = values.items()
-                return {k: v if k == "label" else cls.has_full_names(v) for k, v in items}
-            case list():
-                return [cls.has_full_names(value) for value in values]
-        return in_full(values)
+        if isinstance(values, list):
+            return [cls.has_full_names(value) for value in values]
+        if not isinstance(values, dict):
+            return in_full(values)
+        return {k: v if k == "label" else cls.has_full_names(v) for k, v in values.items()}
 
     @property
     def predicts_alone(self) -> bool:
