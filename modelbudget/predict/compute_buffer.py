@@ -98,7 +98,8 @@ def _parts(a: Any, run: RunConfig, scores: Bounds, states: int) -> Iterator[Boun
     if "mla" in of_mixers and (a.n_index_head or run.mla_cache == "heads"):
         how = "an indexer" if a.n_index_head else "keys of all heads"
         raise ValueError(f"llama.cpp's of mla with {how}")
-    of_mlps = ["shared", "moe"] * ("moe" in mlps)
+    of_experts = "moe" if "moe" in mlps else "moe_branch"
+    of_mlps = ["shared", of_experts] * (fields.get("n_expert", 0) > 0)
     of_mlps += ["mlp"] * ("mlp" in mlps or not mlps or fields["n_dense_layer"] > 0)
     of_parts = [*(file.mixers[name] for name in of_mixers), *(file.mlps[name] for name in of_mlps)]
     for texts in of_parts:

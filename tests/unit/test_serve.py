@@ -436,6 +436,15 @@ def test_compute_buffers_are_within_what_llama_cpp_prints(name, n_ubatch, printe
     assert printed in [pytest.approx(n / 2**20, abs=0.006) for n in (term.least, term.n_bytes)]
 
 
+def test_experts_next_to_an_mlp_need_room():
+    """They were left out (llama.cpp, src/models/gemma4.cpp; build_moe_ffn in llama-graph.cpp)."""
+    a = mb.model("gemma-4-26b").architecture
+    flash = {"backend": "gpu", "dtype": "bfloat16", "attention_kernel": "flash"}
+    run = RunConfig(cache_layout="cells", length=64, sampled_requests=1, **flash)
+    gate_up_and_product, results = 8 * 3 * 704, 8 * 2816
+    assert (pass_of(a, run).least or 0) > 4 * run.batched_tokens * (gate_up_and_product + results)
+
+
 @pytest.mark.parametrize(
     ("name", "n_ctx", "n_ubatch", "printed"),
     [("llama-2-7b", 4096, 512, 296.00), ("llama-3.1-405b", 4096, 512, 1160.00),
