@@ -106,10 +106,8 @@ def test_random_shards_are_predicted(seed):
     a, run = random_shards(seed)
     assert run_mistake(a, run) is None
     formulas, values = predicted(a, run), measured(a, run)
-    assert run.recompute == "full" or run.dropout or "peak_training_bytes" in formulas
     assert formulas == {quantity: values[quantity] for quantity in formulas}, run
-    if run.pipeline_parallel == 1:
-        assert programmed(a, run) == values, run
+    assert programmed(a, run) == values, run
 
 
 @pytest.mark.parametrize("zero", [2, 3])
@@ -136,7 +134,18 @@ def test_published_models_with_shards(catalogue):
         run = RunConfig(expert_parallel=devices, zero=3, length=512, recompute="full", **settings)
         for data in (1, 4):
             of_mesh = run.model_copy(update={"data_parallel": data})
-            assert predicted(a, of_mesh) == measured(a, of_mesh), (name, data)
+            assert programmed(a, of_mesh) == measured(a, of_mesh), (name, data)
+
+
+@pytest.mark.parametrize(("devices", "d_expert"), [(2, 64), (4, 400)])
+def test_shards_of_devices_that_divide_matrices_too(devices, d_expert):
+    """Here a closed formula gave too little."""
+    heads = {"n_head": 4, "n_kv_head": 4, "d_head": 8, "d_model": 32, "n_layer": 4}
+    a = Decoder(**FOUR | heads | {"d_expert": d_expert, "n_expert": 8, "norm": "rmsnorm"})
+    of_mesh = {"tensor_parallel": devices, "expert_parallel": 2, "data_parallel": 2}
+    run = RunConfig(batch=1, length=64, zero=2, sequence_parallel=True, **of_mesh)
+    assert "peak_training_bytes" not in predicted(a, run)
+    assert programmed(a, run) == measured(a, run)
 
 
 def test_devices_have_all_experts_and_compute_all_rows():

@@ -14,6 +14,7 @@ from modelbudget.architecture.run_values import (
 from modelbudget.components import layer, multi_token_prediction, norm
 from modelbudget.components.decoder.decoder_terms import all_tensors
 from modelbudget.components.layer import BEFORE
+from modelbudget.components.parallel import expert_parallel
 from modelbudget.memory import optimizer_states
 from modelbudget.memory.parameter_tensors import have_shapes
 
@@ -99,14 +100,15 @@ def knows_shards(quantity: str, a: Fields, r: Run):
     """1 where a quantity of a device's shards has a formula, else 0.
 
     The rows of each tensor are known; the peak, where all layers are of one group and there are at
-    least two, in each stage.
+    least two, in each stage, and no devices divide the experts.
     """
     if quantity not in SHARDED:
         return 1
     known = have_shapes(all_tensors(a))
     if quantity == "peak_training_bytes":
         n_layer = ceil_div(a.n_layer, r.pipeline_parallel)
-        return int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        known = int(known and len(layer_groups(a)) == 1) * positive(n_layer - 1)
+        return known * (1 - expert_parallel.exchanges(r))
     return int(known) * layer.has_formula("parameter_bytes", a, r)
 
 

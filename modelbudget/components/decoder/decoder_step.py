@@ -14,7 +14,6 @@ from modelbudget.architecture.run_values import (
     INDEX,
     accumulates,
     bytes_of,
-    has_part_of_experts,
     has_part_of_states,
     is_divided,
     is_pipelined,
@@ -23,7 +22,6 @@ from modelbudget.architecture.run_values import (
     own_tokens,
     reduced_number,
     replicas,
-    replicas_of_experts,
     stored,
     tokens,
 )
@@ -33,7 +31,6 @@ from modelbudget.components.attention.attention_layout import model_frequencies
 from modelbudget.components.decoder.decoder_terms import in_own_rows, in_shards
 from modelbudget.components.layer import BEFORE
 from modelbudget.components.parallel import (
-    expert_parallel,
     fsdp_timelines,
     pipeline_stage,
     sharded_stage,
@@ -76,7 +73,7 @@ def neighbours(a: Fields, r: Run) -> list[parameter_tensors.Neighbours]:
 
 def gathered_together(
     a: Fields, r: Run, in_backward=1
-) -> tuple[fsdp_timelines.Layer, fsdp_timelines.Layer]:
+) -> tuple[fsdp_timelines.Group, fsdp_timelines.Group]:
     """Return the parameters of one layer, and those outside of layers.
 
     `in_backward` 0: gradients are reduced after the backward pass, when autograd does not hold that
@@ -89,38 +86,15 @@ def gathered_together(
     summed = tensor_parallel.summed_in_rest(a, r, token)
     outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
     rest = fsdp_timelines.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
-    return _layer_gathered(a, r, in_backward), [rest]
+    return _layer_gathered(a, r, in_backward), rest
 
 
-def _layer_gathered(a: Fields, r: Run, in_backward) -> fsdp_timelines.Layer:
-    """Return the groups of one layer, of which routed experts that devices divide are the last."""
+def _layer_gathered(a: Fields, r: Run, in_backward) -> fsdp_timelines.Group:
     (group,) = layer_groups(a)
     size, tensors = bytes_of(r.dtype), layer.tensors(a, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
     summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, in_backward)
-    if not has_part_of_experts(r):
-        return [fsdp_timelines.group(r, tensors, replicas(r), size, summed, is_kept)]
-
-    def group_of(is_there, is_there_routed, n) -> fsdp_timelines.Group:
-        """Return the group of some tensors: 1 for those that are there, 0 for others."""
-        of_group = [
-            tensor._replace(
-                is_there=(is_there_routed if tensor.is_routed else is_there) * tensor.is_there
-            )
-            for tensor in tensors
-        ]
-        return fsdp_timelines.group(
-            r,
-            of_group,
-            n,
-            size,
-            times(is_there, summed),
-            is_there * is_kept,
-            largest(is_there, is_there_routed),
-        )
-
-    divided = expert_parallel.exchanges(r)
-    return [group_of(divided, 0, replicas(r)), group_of(1 - divided, 1, replicas_of_experts(r))]
+    return fsdp_timelines.group(r, tensors, replicas(r), size, summed, is_kept)
 
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp_timelines.Ends:

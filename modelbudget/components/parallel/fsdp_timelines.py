@@ -10,11 +10,6 @@ own backward pass, and none is gathered again (`reshard_after_forward=False`). T
 `_fsdp_param_group.py` (`wait_for_unshard`, `_backward_prefetch`, `post_backward`) and
 `_fsdp_collectives.py` (`foreach_reduce`). Shards in another dtype are cast into one tensor before
 they are gathered (`_get_param_all_gather_inputs`).
-
-Routed experts that devices divide are a second group of their layer, with shards on fewer devices.
-Both are gathered at the layer's beginning, and gathered ahead for the layer before; their gradients
-are reduced at its end, those of the experts first, which frees what the layer after has left
-(`_fsdp_state.py`; `post_backward`).
 """
 
 from typing import Any, NamedTuple
@@ -46,8 +41,7 @@ class Group(NamedTuple):
     which `foreach_reduce` still holds when it has been copied. `copied`: the timeline by which
     parameters are copied from the buffer; `summed`: that by which devices that compute one model
     together bring gradients to the placement of their parameters (`_get_grad_inner_tensor`), while
-    the gathered parameters are there. `is_there`: 1 where the layer has the group; else it is
-    empty.
+    the gathered parameters are there.
     """
 
     gathered: Any
@@ -61,16 +55,9 @@ class Group(NamedTuple):
     shard: Any
     last: Any
     summed: Timeline
-    is_there: Any
 
 
-Layer = list[Group]
-"""The groups of a layer, in the order in which they are gathered. The last one is there."""
-
-
-def group(
-    r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, other_gradients=0, is_there=1
-) -> Group:
+def group(r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, other_gradients=0) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient.
 
     `n`: devices that have shards of them; `gradient`: bytes of a number of a gradient that is not
@@ -93,7 +80,6 @@ def group(
         int(reduced != kept) * kept * numbers,
         several * gradient * last_of(tensors),
         summed,
-        is_there,
     )
 
 
@@ -113,11 +99,6 @@ def _copied_alone(r: Run, tensors: list[Tensor], is_alone) -> Timeline:
     return times(is_alone, timeline)
 
 
-def gathered_of(layer: Layer):
-    """Bytes of the gathered parameters of a layer."""
-    return sum(of_group.gathered for of_group in layer)
-
-
 class Ends(NamedTuple):
     """What happens before and after the layers of a model, in addition to `training.Model`.
 
@@ -131,16 +112,16 @@ class Ends(NamedTuple):
     logits: Any
 
 
-def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, before):
+def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, before):
     """Peak bytes, where `start` bytes are live at first and `before` when backward begins.
 
     Neither includes what is gathered. The model has at least two layers, all of one kind.
     """
     (of_layer,) = model.layers
     stays = stays_gathered(r)
-    full = before + gathered_of(rest) + stays * model.n_layer * gathered_of(layer)
+    full = before + rest.gathered + stays * model.n_layer * layer.gathered
     levels = _forward(model, layer, rest, ends, r, start, full)
-    head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer[-1]))]
+    head = [*ends.loss, *times(1 - stays, _gathered("last layer", layer))]
     head += model.head[len(ends.loss) :]
     levels.append(peak_during(full, head))
     first, middle, last = (
@@ -157,15 +138,15 @@ def forward_backward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run
     live = live + n_middle * change(middle)
     levels.append(peak_during(live, first, is_first=1))
     live = live + change(first) - freed_in_first(first)
-    last = [*model.embedding, *reduced(rest, layer)]
+    last = [*model.embedding, *reduced(rest, layer.reduced)]
     return largest(*levels, peak_during(live, last))
 
 
-def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start, full) -> list:
+def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
     """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
     (passes,) = model.layers
-    saves, buffer, of_layer = r.recompute != "full", layer[-1].buffer, gathered_of(layer)
-    embedded = start + gathered_of(rest) + rest[-1].buffer
+    saves, buffer = r.recompute != "full", layer.buffer
+    embedded = start + rest.gathered + rest.buffer
     levels = [peak_during(embedded, ends.embedding)]
     embedded = embedded + change(ends.embedding)
     levels.append(peak_during(embedded, copied_in_forward(layer, rest)))
@@ -174,22 +155,18 @@ def _forward(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, start,
     levels += [full + of_chunks, full + of_loss, last + ends.logits]
     levels += [last + more for more in of_head]
     before_last = full - model.saved_after_layers - saves * change(passes.forward)
-    before_last = before_last - stays_gathered(r) * of_layer
+    before_last = before_last - stays_gathered(r) * layer.gathered
     levels.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
-    return levels + saves * [peak_during(before_last + of_layer + buffer, passes.forward)]
+    return levels + saves * [peak_during(before_last + layer.gathered + buffer, passes.forward)]
 
 
-def copied_in_forward(layer: Layer, before: Layer) -> Timeline:
+def copied_in_forward(layer: Group, before: Group) -> Timeline:
     """Return how the parameters of a layer are gathered, where the last buffer before is there."""
-    timeline, freed = [], before[-1].buffer
-    for gathered in layer:
-        timeline += [Allocation("buffer", gathered.buffer), *gathered.copied]
-        timeline.append(Allocation("buffer before", 0, gathered.is_there * freed))
-        freed = gathered.is_there * gathered.buffer + (1 - gathered.is_there) * freed
-    return timeline
+    copied = [Allocation("buffer", layer.buffer), *layer.copied]
+    return [*copied, Allocation("buffer before", 0, before.buffer)]
 
 
-def forward_of_layers_is_lower(model: Model, layer: Layer, rest: Layer, ends: Ends, r: Run, saved):
+def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, saved):
     """1 where the forward pass of checkpointed layers surely needs less than something else.
 
     With parameters that stay gathered it has a buffer that the backward pass has not. It saves
@@ -197,24 +174,20 @@ def forward_of_layers_is_lower(model: Model, layer: Layer, rest: Layer, ends: En
     backward begins and not before.
     """
     (of_layer,) = model.layers
-    gathered = gathered_of(rest) + model.n_layer * gathered_of(layer) + layer[-1].buffer
+    gathered = rest.gathered + model.n_layer * layer.gathered + layer.buffer
     forward = peak_during(gathered - model.saved_after_layers, of_layer.forward)
     return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
 
 
-def _layer_backward(layer: Layer, backward: Timeline, is_first, is_last, stays) -> Timeline:
+def _layer_backward(layer: Group, backward: Timeline, is_first, is_last, stays) -> Timeline:
     """Return the backward pass of one layer; `stays` 1: its parameters are still gathered.
 
-    The head has gathered the last group of the last layer ahead, a layer all of the one before.
+    Each layer has gathered the one before ahead, and the head the last one.
     """
-    timeline = []
-    for gathered in layer:
-        if is_last and gathered is not layer[-1]:
-            timeline += _gathered("last layer", gathered)
-        timeline += [*gathered.copied, Allocation("buffer copied", 0, gathered.buffer)]
-    for gathered in layer[::-1] * (1 - is_first):
-        timeline += _gathered("layer before", gathered)
-    return [*times(1 - stays, timeline), *backward, *reduced(layer, (1 - is_last) * layer)]
+    timeline = [*layer.copied, Allocation("buffer copied", 0, layer.buffer)]
+    timeline += (1 - is_first) * _gathered("layer before", layer)
+    inputs = (1 - is_last) * layer.reduced
+    return [*times(1 - stays, timeline), *backward, *reduced(layer, inputs)]
 
 
 def _gathered(name: str, group: Group) -> Timeline:
@@ -225,20 +198,11 @@ def _gathered(name: str, group: Group) -> Timeline:
     ]
 
 
-def reduced(layer: Layer, before: Layer) -> Timeline:
-    """Return the timeline from gradients to this device's shard of their mean, last group first.
+def reduced(group: Group, freed) -> Timeline:
+    """Return the timeline from gradients to this device's shard of their mean.
 
-    `before`: whose gradients have been reduced before.
+    `freed`: bytes of the input of the reduce-scatter before.
     """
-    inputs = sum(gathered.reduced for gathered in before)
-    timeline = reduced_group(layer[-1], inputs)
-    for gathered in layer[-2::-1]:
-        timeline += reduced_group(gathered, 0)
-    return timeline
-
-
-def reduced_group(group: Group, freed) -> Timeline:
-    """Return the timeline of one group, with `freed` bytes of inputs of reduce-scatters before."""
     return [
         *group.summed,
         Allocation("parameters", 0, group.gathered + freed),

@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
 from modelbudget.components.parallel.fsdp_timelines import (
-    Layer,
+    Group,
     copied_in_forward,
-    gathered_of,
     reduced,
-    reduced_group,
 )
 from modelbudget.components.parallel.pipeline_stage import Stage, is_first, passes
 from modelbudget.memory.timeline import Timeline, change, live_bytes, peak_during
@@ -30,8 +28,8 @@ class ShardedStage(NamedTuple):
     """
 
     stage: Stage
-    layer: Layer
-    rest: Layer
+    layer: Group
+    rest: Group
     embedding: Timeline
     before_last: Any
     output: Any
@@ -43,14 +41,14 @@ def peak(sharded: ShardedStage, r: Run, start, gradients):
     `gradients`: bytes of those of all parameters, whole.
     """
     stage, layer, rest = sharded.stage, sharded.layer, sharded.rest
-    gathered = start + gathered_of(rest) + stage.n_layer * gathered_of(layer)
+    gathered = start + rest.gathered + stage.n_layer * layer.gathered
     levels = passes(stage, r, gathered, gradients)
-    levels += live_bytes(start + gathered_of(rest) + rest[-1].buffer, sharded.embedding)
+    levels += live_bytes(start + rest.gathered + rest.buffer, sharded.embedding)
     levels.append(peak_during(levels[-1], copied_in_forward(layer, rest)))
     # The first microbatch's forward pass: the buffer of a layer is there, too.
-    first = gathered + stage.waiting + layer[-1].buffer
+    first = gathered + stage.waiting + layer.buffer
     levels += [first + more for more in stage.forward]
-    before_last = first + sharded.before_last - gathered_of(layer)
+    before_last = first + sharded.before_last - layer.gathered
     levels.append(peak_during(before_last, copied_in_forward(layer, layer)))
     unsent = (1 - is_first(r)) * stage.states
     ended = gathered + gradients + unsent + sharded.output
@@ -63,7 +61,7 @@ def forward_of_layers_is_lower(sharded: ShardedStage, r: Run, forward: Timeline,
     It saves nothing, and so needs less than `forward`, one that saves all; 0 where it may not.
     """
     stage, layer = sharded.stage, sharded.layer
-    gathered = gathered_of(sharded.rest) + stage.n_layer * gathered_of(layer) + layer[-1].buffer
+    gathered = sharded.rest.gathered + stage.n_layer * layer.gathered + layer.buffer
     most = largest(*live_bytes(gathered + stage.waiting + sharded.before_last, forward))
     return 1 - positive(most - peak(sharded, r, 0, gradients))
 
@@ -71,20 +69,8 @@ def forward_of_layers_is_lower(sharded: ShardedStage, r: Run, forward: Timeline,
 def _reductions(sharded: ShardedStage, before) -> list:
     """Return live bytes while all groups are reduced, where `before` bytes are live at first."""
     layer, rest = sharded.layer, sharded.rest
-    first, between = _reduced_in_order(layer, rest), _reduced_in_order(layer, layer)
-    levels = live_bytes(before, reduced(rest, []))
+    first, between = reduced(layer, rest.reduced), reduced(layer, layer.reduced)
+    levels = live_bytes(before, reduced(rest, 0))
     levels += live_bytes(levels[-1], first)
     last = levels[-1] + (sharded.stage.n_layer - 2) * change(between)
     return [*levels, *live_bytes(last, between)]
-
-
-def _reduced_in_order(layer: Layer, before: Layer) -> Timeline:
-    """Return the timeline of a layer's groups, the last of which frees the inputs before it.
-
-    Those of other groups of the layer, and that of the last group `before`.
-    """
-    freed, timeline = before[-1].reduced, []
-    for gathered in layer[:-1]:
-        timeline += reduced_group(gathered, 0)
-        freed = freed + gathered.reduced
-    return timeline + reduced_group(layer[-1], freed)
