@@ -49,19 +49,19 @@ class Results(Frames):
 
     def sweeps(self) -> list[str]:
         """Return the names of the sweeps that were measured."""
-        return self._with("comparison.parquet")
+        return [*self._folders("comparison.parquet")]
 
     def predicted(self) -> list[str]:
         """Return the names of the sweeps that were predicted and not measured."""
-        return self._with("predictions")
+        return [*self._folders("predictions")]
 
-    def _with(self, name: str) -> list[str]:
-        return sorted(path.parent.name for path in self.folder.glob(f"*/{name}"))
-
-    def _check(self, names: Collection[str], known: list[str]) -> None:
+    def _folders(self, table: str, names: Collection[str] = ()) -> dict[str, Path]:
+        """Return the folders with a table of some sweeps, or of all. Raises InputError."""
+        known = {path.parent.name: path.parent for path in sorted(self.folder.glob(f"*/{table}"))}
         if unknown := [name for name in names if name not in known]:
             allowed = ", ".join(known) or "none has run"
             raise InputError([f"{self.folder}: no sweep {unknown[0]!r} (allowed: {allowed})"])
+        return {name: known[name] for name in names or known}
 
     @checked(sweeps=TEXTS)
     def comparison(self, *sweeps: str) -> pl.DataFrame:
@@ -72,13 +72,10 @@ class Results(Frames):
         """
         import polars as pl
 
-        known = self.sweeps()
-        self._check(sweeps, known)
+        table = "comparison.parquet"
         frames = [
-            pl.read_parquet(self.folder / name / "comparison.parquet").select(
-                pl.lit(name).alias("sweep"), pl.all()
-            )
-            for name in sweeps or known
+            pl.read_parquet(folder / table).select(pl.lit(name).alias("sweep"), pl.all())
+            for name, folder in self._folders(table, sweeps).items()
         ]
         return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
 
@@ -91,8 +88,8 @@ class Results(Frames):
         """
         import polars as pl
 
-        self._check([sweep], self.predicted())
-        return pl.scan_parquet(self.folder / sweep / "predictions" / "*.parquet")
+        (folder,) = self._folders("predictions", [sweep]).values()
+        return pl.scan_parquet(folder / "predictions" / "*.parquet")
 
     def rows(self) -> list[dict]:
         """Return `comparison` of all sweeps as rows."""

@@ -2,15 +2,8 @@
 
 import re
 
-LONGEST, MAX_REPEATED, MANY_NAMES = 200, 3, 5000
-"""Characters of a pattern, and parts that may be repeated, one less for more names than these."""
-
-
-def is_quick(pattern: str, n_name: int = 0) -> bool:
-    """Whether a pattern takes a short time for so many names: it repeats little, and no group."""
-    n_repeated = sum(map(pattern.count, "*+{"))
-    most = MAX_REPEATED - (n_name > MANY_NAMES)
-    return len(pattern) <= LONGEST and n_repeated <= most and not re.search(r"\)[*+{]", pattern)
+LONGEST, MOST = 200, 3
+"""Characters of a pattern; groups in it, parts that may be left out, and repeated ones."""
 
 
 def checked_pattern(pattern: str) -> str:
@@ -19,7 +12,8 @@ def checked_pattern(pattern: str) -> str:
         re.compile(pattern)
     except re.error as error:
         raise ValueError(f"no pattern: {error}") from None
-    if not is_quick(pattern):
-        allowed = f"at most {LONGEST} characters, and {MAX_REPEATED} of * + {{ after no group"
-        raise ValueError(f"may take hours to match; allowed: {allowed}")
+    counts = (sum(map(pattern.count, signs)) for signs in ("*+{", "?", "("))
+    if len(pattern) > LONGEST or max(counts) > MOST or re.search(r"\)[*+{]", pattern):
+        allowed = f"{LONGEST} characters, {MOST} groups, {MOST} of * + {{, and {MOST} of ?"
+        raise ValueError(f"may take hours to match; allowed: no repeated group, at most {allowed}")
     return pattern

@@ -35,7 +35,7 @@ def class_of(config: dict[str, Any]) -> str:
     Raises ValueError for a model_type or a class that the installed package has not.
     """
     model_type, names = config["model_type"], config.get("architectures") or []
-    known, types = classes_of(model_type), _model_types()
+    known, types = classes_of(model_type), _tables()[0]
     if model_type not in types and not known:
         named = offered(model_type, types, MODEL_TYPES)
         if what := shared_keys().unread_types.get(model_type):
@@ -63,33 +63,30 @@ def classes_of(model_type: str) -> list[str]:
     The first of the package is a language model if it has one.
     """
     known = [name for name, of in translations().items() if of.model_type == model_type]
-    usual = [table[model_type] for table in _classes_by_task() if model_type in table]
+    usual = [table[model_type] for table in _tables()[1] if model_type in table]
     return [*dict.fromkeys([*known, *usual])]
 
 
 @cache
-def _model_types() -> list[str]:
-    """Return every model_type, which is a key of a table that names its config."""
-    code = "".join(map(_of_auto, ("auto_mappings.py", "configuration_auto.py")))
-    return re.findall(r'(?<!\[)"([\w.-]+)"[,:]\s*"\w+Config"', code)
+def _tables() -> tuple[list[str], list[dict[str, str]]]:
+    """Return every model_type, and for each task its classes by model_type; nothing without files.
 
-
-@cache
-def _classes_by_task() -> list[dict[str, str]]:
-    """Return the tables of tasks: model_type → class."""
-    code = _of_auto("modeling_auto.py")
+    A model_type is a key of a table that names its config.
+    """
+    folder = (folder_of_package() or Path()) / "models" / "auto"
+    files = (
+        folder / f"{name}.py" for name in ("auto_mappings", "configuration_auto", "modeling_auto")
+    )
+    *of_configs, code = (
+        path.read_text(encoding="utf-8") if path.is_file() else "" for path in files
+    )
+    types = re.findall(r'(?<!\[)"([\w.-]+)"[,:]\s*"\w+Config"', "".join(of_configs))
     tables = (
         re.search(rf"^{task}_MAPPING_NAMES = OrderedDict\((.*?)^\)", code, re.S | re.M)
         for task in TASKS
     )
     rows = re.compile(r'\(\s*"([\w.-]+)",\s*"(\w+)",?\s*\)')
-    return [dict(rows.findall(table[1])) for table in tables if table]
-
-
-def _of_auto(name: str) -> str:
-    """Return the text of a file of the package's auto classes."""
-    path = (folder_of_package() or Path()) / "models" / "auto" / name
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return types, [dict(rows.findall(table[1])) for table in tables if table]
 
 
 def keys_in_code(class_name: str, keys: Iterable[str]) -> list[str]:

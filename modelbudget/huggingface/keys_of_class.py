@@ -16,13 +16,10 @@ Path = tuple[str, ...]
 _CODE = re.compile(r"auto_map|trust_remote_code|use_kernels?|kernel_config|\w*_implementation\w*")
 """Keys that name external code: modules of a model page, kernels of a hub."""
 MOST = 2**40
-MOST_LAYERS = 10_000
-MOST_EXPERTS = 1_000_000
-WIDEST = 2**24
 _LIMITS = {
-    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): MOST_LAYERS,
-    re.compile(r"\w*experts?"): MOST_EXPERTS,
-    re.compile(r"d_\w+|\w*_(size|dim)"): WIDEST,
+    re.compile(r"\w*(layers?|blocks?|depths?|stages?|repeats?|num_layers_\w+)"): 10_000,
+    re.compile(r"\w*experts?"): 1_000_000,
+    re.compile(r"d_\w+|\w*_(size|dim)"): 2**24,
 }
 """Numbers of modules and of experts, which make a class slow to build, and widths. All else may be
 larger: frequencies of RoPE, seeds, rows of a table of n-grams.

@@ -6,7 +6,6 @@ from fnmatch import fnmatchcase
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
-from modelbudget.common.patterns import is_quick
 from modelbudget.common.strict import Strict, shipped
 from modelbudget.components.attention.attention_fields import PLAIN
 from modelbudget.components.weight_formats import MTP
@@ -48,6 +47,8 @@ SIMPLE = re.compile(
     rf"(?!.*({WORDS}.*){{3}})\^?(\.[*+]|\\d\+|\[0-9\]\+|\[\w+\]|\\?\.|\w|{WORDS})*\$?"
 )
 """Patterns that take a short time: words, any letters between them, and choices of words."""
+MAX_REPEATED, MANY_NAMES = 3, 5000
+"""Parts of a pattern that may be repeated, one less for more names than these."""
 
 Paths = tuple[str, ...]
 """Our matrices, as part.matrix, of which a linear layer of a class consists."""
@@ -214,8 +215,11 @@ def _choice(method: str, text: str, n_name: int) -> Choice | None:
 
 
 def is_simple(pattern: str, n_name: int) -> bool:
-    """Whether a pattern takes a short time for so many names, is one, and has few signs."""
+    """Whether a pattern takes a short time for so many names, and is one."""
+    repeated = MAX_REPEATED - (n_name > MANY_NAMES)
+    if len(pattern) > 200 or pattern.count("*") + pattern.count("+") > repeated:
+        return False
     try:
-        return is_quick(pattern, n_name) and bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
+        return bool(SIMPLE.fullmatch(pattern) and re.compile(pattern))
     except re.error:
         return False

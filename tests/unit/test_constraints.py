@@ -16,11 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+import modelbudget as mb
 from modelbudget.architecture.constraint import Constraint, first_mistake
 from modelbudget.architecture.evaluators import vega_constraints
 from modelbudget.architecture.run_config import RunConfig
 from modelbudget.architecture.run_constraints import run_mistake
 from modelbudget.catalogue.named_models import Base
+from modelbudget.common.errors import InputError
 from modelbudget.families import families
 from modelbudget.families.decoder import Decoder
 from modelbudget.predict.grid import Grid
@@ -185,3 +187,10 @@ def test_chunks_need_a_window():
     fields = {"n_vocab": 8, "d_model": 8, "n_head": 2, "n_kv_head": 2, "d_head": 4, "d_ff": 8}
     with pytest.raises(ValidationError, match="window_in_chunks = true needs window"):
         Decoder(n_layer=1, window_in_chunks=True, **fields)
+
+
+def test_complex_tables_of_rope_are_of_whole_heads():
+    """As torchtitan rotates them; of a part of each head no program is known."""
+    model = mb.model("llama-3-8b", n_layer=1, d_rotary=64)
+    with pytest.raises(InputError, match="d_rotary = 64: torchtitan rotates whole heads"):
+        model.predict("activation_bytes", {"rope_tables": "complex"})
