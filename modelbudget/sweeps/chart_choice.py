@@ -14,7 +14,7 @@ OF_QUANTITY = "shares", "total", "models", "every-point", "vocabulary"
 no prefix.
 """
 OF_SWEEP = (
-    "frontier", "devices", "by-layout", "peak-parts", "inference-parts",
+    "frontier", "by-layout", "peak-parts", "inference-parts",
     "allocator-overhead", "checkpointing",
 )  # fmt: skip
 OF_BASE = ("by-layout",)

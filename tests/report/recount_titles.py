@@ -13,7 +13,7 @@ from test_titles import check
 from modelbudget.report.page_results import Results
 
 TITLE = re.compile(r'<figure id="?([\w-]+)"?>\s*<figcaption>\s*<h3><a[^>]*>(.*?)</a>', re.DOTALL)
-OTHERS = ("frontier", "devices", "allocator-overhead", "by-layout")
+OTHERS = ("frontier", "allocator-overhead", "by-layout")
 """Charts of other tables than the comparison, and of which no test counts the title alone."""
 ENOUGH = 20
 

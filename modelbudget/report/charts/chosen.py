@@ -14,7 +14,7 @@ WHOLE = (
 )  # fmt: skip
 """Quantities of a grid that have a chart of every point where no other chart shows them."""
 SHOWN_BY = {
-    "devices": {*WHOLE},
+    "by-layout": {*WHOLE},
     "peak-parts": {"peak_training_bytes", "optimizer_bytes"},
     "inference-parts": {"peak_inference_bytes", "flops_decode"},
     "checkpointing": {"peak_training_bytes"},

@@ -1,4 +1,4 @@
-"""Bytes on each device against the number of devices."""
+"""Bytes on each of the devices that share a model."""
 
 from collections import Counter
 from math import prod
@@ -7,7 +7,7 @@ import altair as alt
 import polars as pl
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.common.number_format import count, percent, si_bytes
+from modelbudget.common.number_format import count, si_bytes
 from modelbudget.components.groups import group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
@@ -16,12 +16,7 @@ from modelbudget.report.charts.peak import Values, of_points
 from modelbudget.report.charts.sweep_tables import SweepTables
 
 SHARED = [f"{of}_parallel" for of in ("data", "tensor", "context", "expert", "pipeline")]
-ALONE = "whole model"
-"""Where nothing is sharded, the number of devices changes nothing."""
-
 UNITS_OF_STEP = {"sequence": ("sequence", "sequences"), "batch": ("batch", "batches")}
-LITTLE = 0.1
-"""Relative difference of peaks from which on more devices are said to change little."""
 TITLE = "Memory of one device at its peak"
 TEMPORARY = (
     "Temporary: results of operations that are not saved, and gradients until they are added up "
@@ -58,42 +53,17 @@ def near(devices: list[Accelerator], peaks: pl.Series) -> list[Accelerator]:
     return [*(device for device in devices if device.bytes <= most), *larger[:1]]
 
 
-def by_number(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Draw a device's bytes at the peak of training, stacked, by number of devices.
-
-    Of the first data rank, if there are both. None if nothing is sharded, or if something is not
-    measured.
-    """
-    if not tables.is_of_devices:
-        return {}
-    parts, axes = at_peak(tables.comparison), tables.axes
-    fields = ["data_parallel", *(name for name in ("zero", "data_rank") if name in axes)]
-    table = parts.join(tables.comparison.select("point", *fields).unique(), on="point")
-    if "data_rank" in axes:
-        table = table.filter(data_rank=axes["data_rank"][0])
-    if "zero" not in axes:
-        table = table.with_columns(zero=3)
-    is_whole, n = pl.col("zero") == 0, pl.col("data_parallel")
-    table = table.filter(~is_whole | (n == n.min())).sort("zero", "data_parallel", "rank")
-    if table["zero"].max() == 0:
-        return {}
-    named = pl.when(is_whole).then(pl.lit(ALONE)).otherwise(
-        n.map_elements(count, pl.String) + " devices"
-    )  # fmt: skip
-    finding = _finding(table, tables.devices)
-    return {"devices": _bars(table.with_columns(label=named), tables.devices, finding)}
-
-
 def by_layout(tables: SweepTables) -> dict[str, theme.Layers]:
-    """Return charts of the bytes of one device at its peak, for points that are listed one by one.
+    """Return charts of the bytes of one device at its peak.
 
-    One for each base, if each has several points. None if no point is of several devices, or if
-    something is not measured.
+    Of points that are listed one by one, or of a grid of devices. One for each base, if each has
+    several points. None if no point is of several devices, or if something is not measured.
     """
     comparison, devices = tables.comparison, tables.devices
     shared = [name for name in SHARED if name in comparison.columns]
     is_shared = shared and comparison.select((pl.max_horizontal(shared) > 1).any()).item()
-    parts = at_peak(comparison) if tables.is_list and is_shared else pl.DataFrame()
+    has_bars = tables.is_list or (tables.is_of_devices and tables.has_bars)
+    parts = at_peak(comparison) if is_shared and has_bars else pl.DataFrame()
     if parts.is_empty():
         return {}
     parts = parts.join(_steps(comparison), on="point", maintain_order="left")
@@ -147,24 +117,3 @@ def _by_step(parts: pl.DataFrame) -> str:
         step, peaks = UNITS_OF_STEP[models["unit"][0]][n > 1], named_ends(of, "peak", si_bytes)
         texts.append(f"A step of {count(n)} {step} needs {peaks} on one device.")
     return " ".join(texts)
-
-
-def _finding(table: pl.DataFrame, accelerators: list[Accelerator]) -> str:
-    """Compare the most devices with the fewest, and name the largest part that remains.
-
-    Also the smallest accelerator, if even its memory is far above all peaks.
-    """
-    sharded = table.filter(pl.col("zero") == 3).sort("data_parallel", "value")
-    few, many = sharded.row(0, named=True), sharded.row(-1, named=True)
-    smallest, far = accelerators[0], ""
-    if not near(accelerators, table["peak"]):
-        far = f" The smallest accelerator, {smallest.name}, has {si_bytes(smallest.bytes)}."
-    enough = sharded.filter(pl.col("peak") <= (1 + LITTLE) * many["peak"])["data_parallel"][0]
-    text = (
-        f"Each of {count(few['data_parallel'])} devices holds {si_bytes(few['peak'])}, and each of "
-        f"{count(many['data_parallel'])} holds {si_bytes(many['peak'])}"
-    )
-    if enough < many["data_parallel"]:
-        text += f": from {count(enough)} on, more devices save less than {percent(LITTLE)}"
-    share = percent(many["value"] / many["peak"])
-    return f"{text}. Of what is left, {share} is {many['group']}.{far}"

@@ -17,7 +17,7 @@ from modelbudget.report.charts.sweep_tables import SweepTables
 
 KINDS = (
     chosen.by_choice, devices.by_layout, peak.of_sweep,
-    allocator_overhead.of_sweep, devices.by_number, checkpointing.of_sweep, vs_length.of_sweep,
+    allocator_overhead.of_sweep, checkpointing.of_sweep, vs_length.of_sweep,
     component_charts.of_sweep, chosen.every_point,
 )  # fmt: skip
 """Functions that return charts of a kind by name, none of a sweep that the kind says nothing about.
