@@ -195,7 +195,7 @@ def test_one_command_leaves_a_report_and_says_what_is_in_it(reported):
     report = reported.folder / "results" / "report.html"
     page = report.read_text(encoding="utf-8")
     for section in ("small", "alone", "gpt-2-ledger", "tying-surgery", "provenance"):
-        assert f"<section id={section}>" in page
+        assert f'<section id="{section}">' in page
     assert "all 150,000 models are predicted by the formulas below" in page
     for file in re.findall(r"""href="?([^"#\s>][^"\s>]*)""", page.partition("<script")[0]):
         assert (report.parent / file).is_file(), file
