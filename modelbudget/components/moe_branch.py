@@ -46,7 +46,8 @@ def _router(a: Fields, r: Run):
     scale, expert_scale = parameter("scale", a.d_model), parameter("expert_scale", a.n_expert)
 
     def forward(tokens, normalised=False):
-        weights, chosen = choose(normalise(tokens, 1, None) * scale, normalised)
+        scaled = normalise(tokens, 1, None) * scale  # live to the end
+        weights, chosen = choose(scaled, normalised)
         weights = weights / weights.sum([-1], keepdim=True)
         return weights * take_rows(expert_scale, chosen), chosen
 
