@@ -43,7 +43,8 @@ from modelbudget.sweeps.derive import named_architecture
 INTRODUCTION = """# Other tools
 
 What {tools} other packages say of [vectors](how-to/test-another-tool.md), sizes that were counted
-or traced of classes of transformers, never taken from our formulas: {of}. Written
+or traced of classes of transformers, never taken from our formulas: {of}; of parameters those
+of one model of each class that had vectors when this was written. Written
 by `make bench` (`benchmarks/other_tools.py`). *right* is equal in every digit; *off* has the worst
 three, as a factor of the vector, or as the difference where it is small; *no answer* is a refusal
 or an error. A tool gets a module without storage, the header of a safetensors file or a config,

@@ -11,7 +11,7 @@ from modelbudget.common.validation_messages import show
 from modelbudget.huggingface import bounded_check, nested_text_config, other_parts, quantization
 from modelbudget.huggingface.class_code import class_of, folder_of_package, keys_in_code
 from modelbudget.huggingface.classes import shared_keys, translations
-from modelbudget.huggingface.keys_of_class import too_large, without_code
+from modelbudget.huggingface.keys_of_class import impossible_sizes, without_code
 from modelbudget.huggingface.read_config import (
     fields_of,
     known_class,
@@ -160,7 +160,7 @@ def _fields_of_class(config: dict[str, Any], why: ValueError | None) -> dict[str
     try:
         if folder_of_package():
             class_of(config)
-        if mistakes := [*too_large(without_code(config))]:
+        if mistakes := [*impossible_sizes(without_code(config))]:
             raise ValueError("\n".join(mistakes))
         question = "fields_of" if has_no_formula_alone else "fields_of_built"
         return bounded_check.ask(question, config)

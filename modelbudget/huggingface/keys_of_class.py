@@ -24,6 +24,10 @@ _LIMITS = {
 """Numbers of modules and of experts, which make a class slow to build, and widths. All else may be
 larger: frequencies of RoPE, seeds, rows of a table of n-grams.
 """
+_OF_ALL_CLASSES = re.compile(
+    r"(vocab|hidden)_size|d_model|n_(embd|layer|head)|num_(hidden_layers|attention_heads)"
+)
+"""Sizes that no class accepts below 0. Others may be -1, as those of windows."""
 
 
 def without_code(config: dict[str, Any]) -> dict[str, Any]:
@@ -35,18 +39,21 @@ def without_code(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def too_large(config: dict[str, Any]) -> Iterator[str]:
-    """Yield a mistake for each size that is too large to build on any machine."""
+def impossible_sizes(config: dict[str, Any]) -> Iterator[str]:
+    """Yield a mistake for each size that is negative, or too large to build on any machine."""
     for key, value in config.items():
         if isinstance(value, dict):
-            yield from (f"{key}.{line}" for line in too_large(value))
+            yield from (f"{key}.{line}" for line in impossible_sizes(value))
         elif isinstance(value, list) and any(isinstance(item, dict | list) for item in value):
-            yield from too_large({f"{key}[{i}]": item for i, item in enumerate(value)})
+            yield from impossible_sizes({f"{key}[{i}]": item for i, item in enumerate(value)})
         elif not any(pattern.fullmatch(key) for pattern in shared_keys().ignored):
             most = next((n for keys, n in _LIMITS.items() if keys.fullmatch(key)), MOST)
             values = value if isinstance(value, list) else [value]
-            if any(isinstance(size, int) and size > most for size in values):
+            sizes = [size for size in values if isinstance(size, int)]
+            if sizes and max(sizes) > most:
                 yield f"{key} = {show(value)}: must be at most {most:,}"
+            elif sizes and min(sizes) < 0 and _OF_ALL_CLASSES.fullmatch(key):
+                yield f"{key} = {show(value)}: must not be negative"
 
 
 def stretch(config: dict[str, Any], before: int | None, n_layer: int) -> None:

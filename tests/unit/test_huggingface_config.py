@@ -709,6 +709,7 @@ def test_a_bad_file_is_refused_in_one_line(from_config, config, fragments):
     "config",
     [
         LLAMA | {"hidden_size": -64},
+        XLNET | {"d_model": -64},
         *(BAD[name][0] for name in ("unknown model_type", "a model_type of a model page")),
         *(BAD[name][0] for name in ("class that is none", "10^18 wide without a formula")),
     ],
