@@ -9,7 +9,7 @@ from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
 from modelbudget.report.calculator_data import calculator
-from modelbudget.report.predicted_readings import predicted
+from modelbudget.report.ratios import predicted
 
 catalogue = Catalogue(MODELS)
 write_json(snakemake.output.calculator, calculator(catalogue), ensure_ascii=False)

@@ -156,20 +156,20 @@ def calculator_once(catalogue, kept):
 @pytest.fixture(scope="session")
 def readings_once(catalogue, kept):
     """Let all processes predict the readings of GPUs, of others and our own, once."""
-    from modelbudget.report import predicted_readings
+    from modelbudget.report import ratios
 
-    compute = predicted_readings.predicted
+    compute = ratios.predicted
 
     @cache
     def once(other):
         if other is not catalogue:
             return compute(other)
-        files = *files_in(ROOT / "configs" / "models"), predicted_readings.READINGS
+        files = *files_in(ROOT / "configs" / "models"), ratios.READINGS
         made_of = store.key(code("report"), digest(files))
         return kept("readings", partial(compute, catalogue), made_of)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(predicted_readings, "predicted", once)
+        patched.setattr(ratios, "predicted", once)
         yield once
 
 

@@ -17,7 +17,6 @@ from modelbudget.common.expressions import Expression
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.components.groups import MEMORY
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_columns import in_bytes
 from modelbudget.report.calculator_forms import formulas
 from modelbudget.report.calculator_runs import (
     ALONE,
@@ -30,9 +29,9 @@ from modelbudget.report.calculator_runs import (
     rules,
 )
 from modelbudget.report.chart_specs import variable_of_group
-from modelbudget.report.charts.grouped_values import grouped
+from modelbudget.report.charts.chart_tables import grouped
 from modelbudget.report.config_translation import default_decoders, follower, translation_data
-from modelbudget.report.packing import packed, packed_bytes
+from modelbudget.report.packing import in_bytes, packed, packed_bytes
 from modelbudget.report.page_functions import Function, mistakes, of_expression, script
 from modelbudget.report.page_programs import Categories, categories_of
 from modelbudget.sweeps.compared import conditions_on_fields

@@ -14,7 +14,6 @@ from modelbudget.catalogue.implementations import TRANSFORMERS, implementations
 from modelbudget.common.expressions import Expression
 from modelbudget.components.groups import group_of
 from modelbudget.families.decoder import Decoder
-from modelbudget.report.calculator_columns import in_columns, with_lists
 from modelbudget.report.calculator_runs import (
     ALONE_CHOICES,
     CHOICES,
@@ -31,6 +30,7 @@ from modelbudget.report.calculator_runs import (
 )
 from modelbudget.report.chart_specs import variable_of_group
 from modelbudget.report.component_order import sort_key
+from modelbudget.report.packing import in_columns, with_lists
 from modelbudget.report.page_programs import (
     Categories,
     Programs,

@@ -12,10 +12,9 @@ from modelbudget.catalogue.accelerators import accelerators
 from modelbudget.common.paths import ACCELERATORS
 from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.report.charts.chart_files import specs_of
-from modelbudget.report.charts.grouped_values import grouped
+from modelbudget.report.charts.chart_tables import SweepTables, grouped
 from modelbudget.report.charts.predicted_ranges import predicted_charts
 from modelbudget.report.charts.sweep_charts import sweep_charts
-from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.sweep_file import SOLVED_TABLES
 
 Drawing = Callable[[], dict[str, dict]]

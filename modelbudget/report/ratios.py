@@ -1,17 +1,26 @@
-"""Act 7's drawing: predicted ÷ read, of every number of others that has a prediction."""
+"""Act 7's drawing: predicted ÷ read, of every number of others that has a prediction.
+
+No sweep changes what GPUs took, and its predictions take seconds: a page of all sweeps reads them
+from `FILE` of its results.
+"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 from modelbudget.catalogue.named_models import Catalogue
+from modelbudget.catalogue.published_readings import gpu_readings
 from modelbudget.common.number_format import count
+from modelbudget.common.paths import CONFIGS
 from modelbudget.compare import recorded_peaks
-from modelbudget.compare.readings_of_gpus import CLOSE, Row
+from modelbudget.compare.readings_of_gpus import CLOSE, Row, rows
 from modelbudget.compare.zoo import AGREES, agreement
 from modelbudget.report.implementation_tables import sums_of_classes
 from modelbudget.report.page_data import PAGE
-from modelbudget.report.page_results import SweepResult
+from modelbudget.report.page_results import Results, SweepResult
 
+READINGS = CONFIGS / "gpu_readings.yaml"
+FILE = "assets/readings.json"
 ROOM, WIDE, HIGH, SPACE = 720, 10, 9, 16
 """Width that dots are stacked for, the room of one, and the height below a row.
 
@@ -55,6 +64,24 @@ def recorded_points(catalogue: Catalogue, sections=(*RECORDED,)) -> tuple[Point,
                     Point(RECORDED[section], EQUAL, run.ratio, is_equal, title, run.reason)
                 )
     return tuple(points)
+
+
+@cache  # takes seconds, and is the same for all pages of a process
+def predicted(catalogue: Catalogue) -> dict[str, Any]:
+    """Predict every reading, as plain values: of rows what the file of readings does not have."""
+    published = rows(gpu_readings(READINGS), catalogue)
+    of_rows = [(row.model, row.predicted, row.refused) for row in published]
+    return {"published": of_rows, "recorded": recorded_points(catalogue)}
+
+
+def readings_of(results: Results, catalogue: Catalogue) -> tuple[list[Row], list[Point]]:
+    """Return rows of published readings, and dots of recorded runs, of a page."""
+    values, read = results.parts.get(FILE) or predicted(catalogue), gpu_readings(READINGS)
+    published = [
+        Row(read.sources[reading.source], model, reading, *of)
+        for reading, (model, *of) in zip(read.readings, values["published"], strict=True)
+    ]
+    return published, [Point(*of) for of in values["recorded"]]
 
 
 def ratios(

@@ -8,9 +8,9 @@ from modelbudget.compare.class_verdict import values_of_classes
 from modelbudget.compare.comparison import compare
 from modelbudget.compare.zoo import zoo
 from modelbudget.predict.predict import predict
+from modelbudget.report.charts.chart_tables import SweepTables
 from modelbudget.report.charts.component_charts import charts
 from modelbudget.report.charts.sweep_charts import charts_of
-from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.report.page_results import SweepResult
 from modelbudget.sweeps.class_config import FIELDS
 from modelbudget.sweeps.expand import Expanded, expand

@@ -21,8 +21,8 @@ from modelbudget.components.groups import GROUPS, MEMORY, group_of
 from modelbudget.report.charts import area_chart
 from modelbudget.report.charts.bar_chart import largest_part
 from modelbudget.report.charts.chart_files import draw, specs_of
+from modelbudget.report.charts.chart_tables import budget, evenly_spaced
 from modelbudget.report.charts.component_charts import charts
-from modelbudget.report.charts.grouped_values import budget, evenly_spaced
 from modelbudget.report.charts.palette import PALETTE
 from modelbudget.sweeps.derive import named_architecture
 

@@ -11,7 +11,7 @@ from modelbudget.catalogue.published_readings import gpu_readings
 from modelbudget.common.errors import InputError
 from modelbudget.compare.readings_of_gpus import CLOSE, GIB, Row
 from modelbudget.report.page_results import Results
-from modelbudget.report.predicted_readings import READINGS, readings_of
+from modelbudget.report.ratios import READINGS, readings_of
 from modelbudget.report.sections.gpu_readings import gpu_readings as section_of
 from modelbudget.report.tables import environment
 

@@ -7,8 +7,7 @@ from modelbudget.common.number_format import percent, si_bytes
 from modelbudget.compare.comparison import SIMULATED, value
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import line, lines_of, names_and_totals
-from modelbudget.report.charts.grouped_values import named_ends
-from modelbudget.report.charts.sweep_tables import SweepTables
+from modelbudget.report.charts.chart_tables import SweepTables, named_ends
 
 SHAPES = {"blocks (allocated)": "circle", "segments (reserved)": "triangle-right"}
 KINDS = dict(zip(("peak_allocated_bytes", "peak_reserved_bytes"), SHAPES, strict=True))

@@ -12,7 +12,7 @@ from modelbudget.common.number_format import capitalized, count, percent, times
 from modelbudget.components.groups import VOCABULARY
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import most_and_least
-from modelbudget.report.charts.grouped_values import (
+from modelbudget.report.charts.chart_tables import (
     by_value,
     distinct,
     groups_in,

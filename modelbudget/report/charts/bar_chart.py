@@ -7,8 +7,8 @@ import altair as alt
 import polars as pl
 
 from modelbudget.common.number_format import capitalized, count, percent, times
-from modelbudget.report.charts import theme
-from modelbudget.report.charts.grouped_values import evenly_spaced, groups_in, named_ends, totals
+from modelbudget.report.charts import chart_tables, theme
+from modelbudget.report.charts.chart_tables import evenly_spaced, groups_in, named_ends, totals
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief
 
 DIGIT = 8
@@ -115,14 +115,14 @@ def is_shared(table: pl.DataFrame) -> bool:
     return table.filter(pl.col("value") > 0)["point"].is_duplicated().any()
 
 
-def bars_of_models(whole: pl.DataFrame, quantity: str, most: int) -> theme.Layers:
-    """Draw the share of each group in each model; of more than `most`, of some by size.
+def bars_of_models(whole: pl.DataFrame, quantity: str) -> theme.Layers:
+    """Draw the share of each group in each model; of more than MOST_BARS, of some by size.
 
     Of models with one group only, shares would say nothing: their amounts are drawn.
     """
     models = totals(whole)
     unit, drawn, table = capitalized(UNITS[quantity]), "", whole.filter(pl.col("value") > 0)
-    if models.height > most:
+    if models.height > chart_tables.MOST_BARS:
         by_size = models.sort("total", "point").with_row_index("place")
         spaced = pl.col("place").is_in(evenly_spaced(range(models.height), SAMPLE))
         kept = by_size.filter(spaced | pl.col("label").is_in(list(ALWAYS))).drop("place")

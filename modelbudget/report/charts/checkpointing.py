@@ -5,8 +5,7 @@ import polars as pl
 
 from modelbudget.common.number_format import capitalized, percent
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
-from modelbudget.report.charts.grouped_values import by_value
-from modelbudget.report.charts.sweep_tables import SweepTables
+from modelbudget.report.charts.chart_tables import SweepTables, by_value
 from modelbudget.sweeps.fields_in_words import value_of
 
 NEEDS = frozenset({"activation_bytes", "flops_forward", "flops_backward"})

@@ -7,8 +7,7 @@ import polars as pl
 
 from modelbudget.report.charts.area_chart import first_and_last, over_axes, shares_along
 from modelbudget.report.charts.bar_chart import bars_of_models, is_shared
-from modelbudget.report.charts.grouped_values import budget, by_value, totals, values
-from modelbudget.report.charts.sweep_tables import MOST_BARS, SweepTables
+from modelbudget.report.charts.chart_tables import SweepTables, budget, by_value, totals, values
 from modelbudget.sweeps.fields_in_words import value_of
 
 SIDE_BY_SIDE = 3
@@ -57,7 +56,7 @@ def charts(
 
 
 def _one_by_one(table: pl.DataFrame, quantity: str) -> dict[str, alt.TopLevelMixin]:
-    return {} if table.is_empty() else {"models": bars_of_models(table, quantity, MOST_BARS)}
+    return {} if table.is_empty() else {"models": bars_of_models(table, quantity)}
 
 
 def _of_grid(table: pl.DataFrame, fields: list[str], quantity: str) -> dict:

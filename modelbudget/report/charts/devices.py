@@ -11,9 +11,8 @@ from modelbudget.common.number_format import count, si_bytes
 from modelbudget.components.groups import group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.grouped_values import named_ends
+from modelbudget.report.charts.chart_tables import SweepTables, named_ends
 from modelbudget.report.charts.peak import Values, of_points
-from modelbudget.report.charts.sweep_tables import SweepTables
 
 SHARED = [f"{of}_parallel" for of in ("data", "tensor", "context", "expert", "pipeline")]
 UNITS_OF_STEP = {"sequence": ("sequence", "sequences"), "batch": ("batch", "batches")}

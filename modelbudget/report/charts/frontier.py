@@ -10,7 +10,7 @@ import polars as pl
 from modelbudget.common.number_format import count, si_bytes
 from modelbudget.predict.shape_search import BEYOND
 from modelbudget.report.charts import theme
-from modelbudget.report.charts.sweep_tables import SweepTables
+from modelbudget.report.charts.chart_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
 MARGIN, HEIGHT = 66, 340

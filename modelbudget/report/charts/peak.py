@@ -11,8 +11,7 @@ from modelbudget.common.number_format import percent, si_bytes, times
 from modelbudget.components.groups import MEMORY, group_of
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.bar_chart import stacked_bars
-from modelbudget.report.charts.grouped_values import named_ends
-from modelbudget.report.charts.sweep_tables import SweepTables
+from modelbudget.report.charts.chart_tables import SweepTables, named_ends
 
 STATES = ("parameter_bytes", "optimizer_bytes", "gradient_bytes", "activation_bytes")
 PEAK = "peak_training_bytes"

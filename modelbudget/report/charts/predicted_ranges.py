@@ -9,8 +9,8 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, count
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import HEIGHT_OF_SHARES, in_order, stack
+from modelbudget.report.charts.chart_tables import RANK, groups_in, least_and_most, some_values
 from modelbudget.report.charts.component_charts import name_of
-from modelbudget.report.charts.grouped_values import RANK, groups_in, least_and_most, some_values
 from modelbudget.sweeps.fields_in_words import UNITS, amount, brief, value_of
 
 MOST_VALUES = 40

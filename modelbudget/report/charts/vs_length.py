@@ -12,9 +12,8 @@ import polars as pl
 from modelbudget.common.number_format import capitalized, count, percent, si_bytes
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along, size
+from modelbudget.report.charts.chart_tables import SweepTables, amounts_of_points, grouped, values
 from modelbudget.report.charts.component_charts import SIDE_BY_SIDE, name_of
-from modelbudget.report.charts.grouped_values import amounts_of_points, grouped, least_and_most
-from modelbudget.report.charts.sweep_tables import SweepTables
 from modelbudget.sweeps.fields_in_words import field_title
 
 TITLES = {
@@ -97,7 +96,7 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
     """Find and mark where the part that grows with length² becomes larger than the rest."""
     crossings: list[dict] = []
     lines: list[tuple[str, str]] = []
-    shortest, longest = least_and_most(rows, "length")
+    lengths = values(rows, "length")
     for name, (constant, slope, square) in _of_each_series(rows):
         if not square:
             lines.append((name, "nothing grows with length²"))
@@ -106,7 +105,7 @@ def _where_squares_dominate(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
         crossing = math.ceil((float(slope) + root) / float(2 * square))
         text = f"length² dominates from {count(crossing)}"
         lines.append((name, f"{text} tokens on"))
-        if shortest < crossing < longest:
+        if lengths[0] < crossing < lengths[-1]:
             crossings.append({"length": crossing, "text": text})
     n, by_text = rows["series"].n_unique(), grouped(lines, itemgetter(1))
     if n <= MOST_NAMED:

@@ -10,7 +10,7 @@
   const nodes = new Uint8Array(await unpacked("nodes").arrayBuffer());
   await pause();
 
-  // Budgets as calculator_columns.py writes them.
+  // Budgets as packing.py writes them.
   const { rows: budgets, components: lists } = data.budgets;
   const budgetNodes = budgets.map(([index, total, ...nodes]) => [total, ...nodes.map((node, i) => [lists[index][i], node])]);
   const forms = rowsOf(data.forms);

@@ -21,7 +21,7 @@ from modelbudget.predict.optimal_size import FITS, LossFit, Shapes, exponent
 from modelbudget.report import tables
 from modelbudget.report.charts import theme
 from modelbudget.report.charts.area_chart import SERIES, amounts_along
-from modelbudget.report.charts.grouped_values import grouped, least_and_most
+from modelbudget.report.charts.chart_tables import grouped, least_and_most
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.section import Page, Section
 from modelbudget.sweeps.derive import resolved

@@ -2,8 +2,8 @@
 
 from modelbudget.common.number_format import count
 from modelbudget.compare.readings_of_gpus import CLOSE, Row
-from modelbudget.report.charts.grouped_values import grouped
-from modelbudget.report.predicted_readings import readings_of
+from modelbudget.report.charts.chart_tables import grouped
+from modelbudget.report.ratios import readings_of
 from modelbudget.report.section import Page, Section
 
 

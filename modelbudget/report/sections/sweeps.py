@@ -11,7 +11,7 @@ from modelbudget.compare.failures import by_reason
 from modelbudget.components.groups import group_of
 from modelbudget.report import formula_tables, tables
 from modelbudget.report.chart_specs import Charts
-from modelbudget.report.charts.grouped_values import amounts_of_points, evenly_spaced
+from modelbudget.report.charts.chart_tables import amounts_of_points, evenly_spaced
 from modelbudget.report.fit_tables import fits_section, layouts_section, solve_section
 from modelbudget.report.formula_tables import steps
 from modelbudget.report.implementation_tables import implementations_section

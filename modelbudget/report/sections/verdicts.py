@@ -10,8 +10,7 @@ from modelbudget.report import tables, verdict
 from modelbudget.report.implementation_tables import class_values, most_of_classes
 from modelbudget.report.page_data import PAGE
 from modelbudget.report.page_results import Results, SweepResult, ordered
-from modelbudget.report.predicted_readings import readings_of
-from modelbudget.report.ratios import ratios
+from modelbudget.report.ratios import ratios, readings_of
 from modelbudget.report.section import Page, Section
 from modelbudget.report.zoo_tables import tallies
 from modelbudget.sweeps.quantity_names import OF_RUN

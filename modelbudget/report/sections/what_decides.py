@@ -7,7 +7,7 @@ import polars as pl
 
 from modelbudget.common.number_format import percent, short
 from modelbudget.components.groups import VOCABULARY
-from modelbudget.report.charts.grouped_values import evenly_spaced, grouped
+from modelbudget.report.charts.chart_tables import evenly_spaced, grouped
 from modelbudget.report.model_stack import VERBS, Stack, data
 from modelbudget.report.section import Page, Section
 from modelbudget.report.sections.picture_to_scale import stacks_of, two_stacks

@@ -29,7 +29,7 @@ function withRepeats(column, [since, distance, length]) {
   return whole;
 }
 
-// Columns of numbers as `calculator_columns.py` writes them, in three bytes: operands, and copies of them.
+// Columns of numbers as `packing.py` writes them, in three bytes: operands, and copies of them.
 function columnsOf(bytes, [nodes, copies]) {
   let place = 0;
   return [nodes, nodes, copies, copies, copies].map((length) => {
