@@ -9,7 +9,8 @@ import polars as pl
 from modelbudget.catalogue.named_models import Catalogue
 from modelbudget.common.files import write_json
 from modelbudget.common.paths import MODELS
-from modelbudget.measurement.trace.module_tree import inspect, tree
+from modelbudget.measurement.trace.module_tree import inspect, of_architectures, tree
+from modelbudget.measurement.trace.walkthrough import walkthrough
 from modelbudget.sweeps.derive import named_architecture
 from modelbudget.sweeps.points_table import rows
 from modelbudget.sweeps.sweep_file import Measure
@@ -29,5 +30,7 @@ trees = [
     for name, found in inspect(tree, named, 1).items()
 ]
 printed = inspect(repr, small, 1)
+walkthroughs = of_architectures(walkthrough, small, 1)
 write_json(snakemake.output.trees, trees, indent=1)
 write_json(snakemake.output.modules, printed, indent=1)
+write_json(snakemake.output.walkthroughs, walkthroughs, indent=1)

@@ -1,5 +1,7 @@
 """Numbers as text, for people."""
 
+from collections import Counter
+
 _PREFIXES = tuple((prefix, 3 * (i + 1)) for i, prefix in reversed([*enumerate("kMGTPEZY")]))
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -75,6 +77,12 @@ def signed_percent(share: float) -> str:
     """Format a relative difference: +3.4 %, −0.02 %, or < 0.01 % for both signs."""
     text = percent(abs(share))
     return text if text.startswith("<") else f"{'−' if share < 0 else '+'}{text}"
+
+
+def shapes(of: list[list[int]]) -> str:
+    """Format shapes, equal ones once with their number: `3 of 2 × 1 × 3 × 5`."""
+    numbers = Counter(" × ".join(map(count, shape)) for shape in of)
+    return ", ".join(f"{n} of {shape}" if n > 1 else shape for shape, n in numbers.items())
 
 
 def short(value: int) -> str:

@@ -35,11 +35,13 @@ def formulas(point: dict, quantity: str = "parameters", varying=()) -> Terms:
     }
 
 
-def component_table(point: dict, comparison: pl.DataFrame, caption: str) -> Markup | None:
+def component_table(
+    point: dict, comparison: pl.DataFrame, caption: str, with_numbers: bool = False
+) -> Markup | None:
     """Return the table of a point's components with parameters, in the order of `component_order`.
 
-    `comparison` has the rows of this point. Several components have a row of totals. None without
-    components.
+    `comparison` has the rows of this point. Several components have a row of totals. `with_numbers`
+    adds each formula with its numbers. None without components.
     """
     by_component = {
         row["component"]: row for row in comparison.filter(quantity="parameters").to_dicts()
@@ -52,11 +54,11 @@ def component_table(point: dict, comparison: pl.DataFrame, caption: str) -> Mark
     if not rows:
         return None
     totals = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "measured")}
-    whole = totals["measured"]
+    values, whole = point if with_numbers else None, totals["measured"]
     shown = [
         {
             "component": component_name(row["component"], row["shared_with"]),
-            "formula": _formula(terms.get(row["component"]), row["predicted"]),
+            "formula": _formula(terms.get(row["component"]), row["predicted"], values),
             "predicted": row["predicted"],
             "measured": row["measured"],
             "share": percent((row["measured"] or 0) / whole) if whole else None,
@@ -71,9 +73,14 @@ def component_table(point: dict, comparison: pl.DataFrame, caption: str) -> Mark
     return tables.table(shown, caption, ("predicted", "measured", "share"), red, is_total)
 
 
-def _formula(term: Term | None, predicted: int | None) -> Markup:
-    """Return a formula; empty if it is not known, or 0."""
-    return Markup("" if term is None or not predicted else symbols.to_mathml(term))
+def _formula(term: Term | None, predicted: int | None, values: dict | None) -> Markup:
+    """Return a formula, and the same with its numbers where they are given."""
+    if term is None or not predicted:
+        return Markup("")
+    text = symbols.to_mathml(term)
+    if values:
+        text += f'<span class="substituted">= {symbols.to_mathml(term, values)}</span>'
+    return Markup(text)
 
 
 def component_name(component: str, shared_with: str | None = None) -> Markup:
@@ -83,10 +90,16 @@ def component_name(component: str, shared_with: str | None = None) -> Markup:
     return Markup(f'<code class="name swatch {colour}">{escape(component)}</code>{owner}')
 
 
-def steps(sweep: SweepResult, totals: pl.DataFrame, printed: dict[str, str | dict]) -> list[dict]:
+def steps(
+    sweep: SweepResult,
+    totals: pl.DataFrame,
+    printed: dict[str, str | dict],
+    walkthroughs: dict[str, dict],
+) -> list[dict]:
     """Return one step for each point, with its module as text.
 
     A point that was measured (it is in `totals`) has a table of components with their numbers.
+    `walkthroughs` has shapes, a real size and torch's own modules, by digest of the architecture.
     """
     points = sweep.points.join(
         totals.select("point", "total"), on="point", how="left", maintain_order="left"
@@ -97,7 +110,7 @@ def steps(sweep: SweepResult, totals: pl.DataFrame, printed: dict[str, str | dic
         if point["total"] is not None:
             caption = f"Components of {point['label']}"
             rows = sweep.comparison.filter(point=point["point"])
-            table = component_table(point, rows, caption)
+            table = component_table(point, rows, caption, with_numbers=True)
         description = inspect.getdoc(families()[point["family"]]) or ""
         steps.append(
             {
@@ -107,6 +120,18 @@ def steps(sweep: SweepResult, totals: pl.DataFrame, printed: dict[str, str | dic
                 "description": description.partition("\n")[0],
                 "module": module if isinstance(module, str) else could_not_be_built(module),
                 "table": table,
+                **_walkthrough(walkthroughs.get(point["architecture"], {})),
             }
         )
     return steps
+
+
+def _walkthrough(walkthrough: dict) -> dict:
+    """Return shapes of parts that have none in them, a real size and torch's modules, if any."""
+    parts = walkthrough.get("shapes", ())
+    shapes = [
+        part
+        for part in parts
+        if not part["name"] or not any(of["name"].startswith(f"{part['name']}.") for of in parts)
+    ]
+    return {"real": None, "torch": None} | walkthrough | {"shapes": shapes}

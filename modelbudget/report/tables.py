@@ -66,7 +66,7 @@ def markdown(text: str) -> Markup:
 
 FILTERS = (
     texts.capitalized, texts.count, texts.signed, texts.percent, texts.signed_percent, texts.short,
-    texts.si_bytes, texts.each, texts.scientific, terms, variable_of_group, markdown,
+    texts.si_bytes, texts.each, texts.shapes, texts.scientific, terms, variable_of_group, markdown,
 )  # fmt: skip
 """Functions that templates use by their names."""
 

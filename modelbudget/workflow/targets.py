@@ -21,7 +21,7 @@ ON_PAPER = 10_000
 """Parameters of the largest model that the report counts step by step."""
 MANY_TRACED = 100
 """Points of a sweep from which tracing takes longer than all that a first run does beside it."""
-COUNTED = ("module_trees/modules.json",)
+COUNTED = ("module_trees/modules.json", "module_trees/walkthroughs.json")
 """Files of models that are counted by hand."""
 OF_ALL = (
     "assets/calculator.json", "assets/readings.json", "module_trees/trees.json",

@@ -30,6 +30,7 @@ from modelbudget.huggingface.read_config import fields_of, keys_by_field
 from modelbudget.predict.by_program import terms_by_program
 from modelbudget.predict.formula import formula
 from modelbudget.predict.largest_that_fits import as_class
+from modelbudget.predict.prediction_or_reason import predicted
 from modelbudget.report.calculator_data import models_of_calculator
 from modelbudget.report.calculator_runs import CHOICES, OF_CLASSES, OF_RUN, OPTIONS, STATES
 from modelbudget.report.page import render
@@ -813,6 +814,27 @@ def test_the_link_has_the_device_the_purpose_and_what_a_file_sets(opened):
     assert tab.messages == again.messages == []
 
 
+def test_what_makes_the_model_fit_comes_first(at, models):
+    tab = at("#what-if?model=llama-3-8b&batch=1&length=8192&device=H100")
+    lines = tab.eval_on_selector_all("#fit-answer ol li", "all => all.map((li) => li.textContent)")
+    run = {
+        "batch": 1,
+        "length": 8192,
+        "dtype": "bfloat16",
+        "attention_kernel": "flash",
+        "foreach": True,
+    }
+    without, with_it = (
+        predicted("peak_training_bytes", models["llama-3-8b"], RunConfig(**run, recompute=how))
+        for how in ("none", "full")
+    )
+    saved = max(t.total for t in without.values()) - max(t.total for t in with_it.values())
+    assert any(f"full activation checkpointing: 20.7\u00a0GB less ({saved:,} bytes), and it fits"
+               == line for line in lines)  # fmt: skip
+    fits = ["and it fits" in line for line in lines]
+    assert fits == sorted(fits, reverse=True)
+
+
 def test_an_answer_is_compared_with_another_and_the_link_has_both(opened):
     """Only here: two models in one table, on a phone too."""
     tab = opened("#what-if?model=gpt-2-124m", width=390)
@@ -905,13 +927,21 @@ def test_a_class_is_named_for_fields_that_it_can_have(at, fields, is_named):
 
 
 @pytest.mark.parametrize(
-    "model", ["bloom-3b&length=8192", "llama-3-8b&dtype=bfloat16&attention_kernel=efficient"]
+    ("model", "nearest"),
+    [
+        ("bloom-3b&length=8192", ""),
+        (
+            "llama-3-8b&dtype=bfloat16&attention_kernel=efficient",
+            "it has one with dtype: float32 or with attention_kernel: flash or with "
+            "attention_kernel: math; ",
+        ),
+    ],
 )
-def test_without_a_formula_the_page_names_the_command(at, model):
+def test_without_a_formula_the_page_names_what_has_one_and_the_command(at, model, nearest):
     """ALiBi, whose class is traced, and efficient attention in 16 bits."""
     tab = at(f"#what-if?model={model}&device=H100")
     assert tab.inner_text("#fit-answer") == (
-        "The page has no formula for the peak with these settings together; modelbudget "
+        f"The page has no formula for the peak with these settings together; {nearest}modelbudget "
         f"{model.partition('&')[0]} predicts or measures it."
     )
     assert tab.messages == []

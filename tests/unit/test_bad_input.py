@@ -548,7 +548,7 @@ def test_names_that_would_break_a_path(mistakes, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["logs", "Provenance", "gpt-2-ledger", "calculator", "content", "Cite", "all"],
+    ["logs", "Provenance", "gpt-2-ledger", "calculator", "content", "all"],
 )
 def test_names_that_the_report_needs(mistakes, name):
     (line,) = mistakes(**{f"{name}.yaml": GOOD})

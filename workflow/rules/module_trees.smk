@@ -1,5 +1,5 @@
 # Reads published models and points of sweeps. Writes module trees, and for sweeps of small models
-# the modules as torch prints them.
+# the modules as torch prints them, their shapes, their parameters at a real size, and torch's own.
 
 
 rule module_trees:
@@ -9,6 +9,7 @@ rule module_trees:
     output:
         trees="results/module_trees/trees.json",
         modules="results/module_trees/modules.json",
+        walkthroughs="results/module_trees/walkthroughs.json",
     log:
         "results/module_trees/logs/trees.log",
     conda:

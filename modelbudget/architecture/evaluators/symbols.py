@@ -57,14 +57,17 @@ def settled(family, values: dict[str, int]) -> dict[str, int]:
     }
 
 
-def to_mathml(term: Term) -> str:
-    """Presentation MathML of a term, instances × each; browsers draw it without a script."""
-    return _drawn(*map(sympy.sympify, term))
+def to_mathml(term: Term, values: dict[str, int] | None = None) -> str:
+    """Presentation MathML of a term, instances × each; browsers draw it without a script.
+
+    With `values`, each symbol is drawn as its number: the same formula with the numbers put in.
+    """
+    return _drawn(*map(sympy.sympify, term), tuple((values or {}).items()))
 
 
 @cache  # models of many groups have equal terms
-def _drawn(each: sympy.Expr, instances: sympy.Expr) -> str:
-    printer = _Printer({"mul_symbol": "dot"})
+def _drawn(each: sympy.Expr, instances: sympy.Expr, values: tuple[tuple[str, int], ...]) -> str:
+    printer = _Printer(dict(values))
     if instances == 1:
         body = printer.doprint(each).removeprefix("<mrow>").removesuffix("</mrow>")
     else:
@@ -82,7 +85,13 @@ class _Printer(MathMLPresentationPrinter):
 
     dom: Any
 
+    def __init__(self, values: dict[str, int]):
+        super().__init__({"mul_symbol": "dot"})
+        self.values = values
+
     def _print_Symbol(self, symbol, style="plain"):  # noqa: N802  SymPy finds it by this name
+        if symbol.name in self.values:
+            return self._leaf("mn", f"{self.values[symbol.name]:,}")
         letter, _, rest = symbol.name.partition("_")
         if not rest:
             return self._leaf("mi", letter)

@@ -80,9 +80,16 @@ BOUND = Bound(2**32, "a module tree")
 def inspect(
     look: Callable[[nn.Module], Any], models: dict[str, tuple[Architecture, int]], n_workers: int
 ) -> dict[str, Any]:
-    """Return `look(module)` of each model by name.
+    """Return `look(module)` of each model by name; see `of_architectures`."""
+    return of_architectures(partial(_inspect, look), models, n_workers)
 
-    `models` has an architecture and a time limit in seconds for each name. If `look` raises, ends
+
+def of_architectures(
+    work: Callable[[Architecture], Any], models: dict[str, tuple[Architecture, int]], n_workers: int
+) -> dict[str, Any]:
+    """Return `work(architecture)` of each model by name.
+
+    `models` has an architecture and a time limit in seconds for each name. If `work` raises, ends
     its process or takes longer, the result is {"failure": the reason}.
     """
     n_workers = max(1, min(n_workers, os.cpu_count() or 1, len(models) // 8))
@@ -91,7 +98,7 @@ def inspect(
         for timeout_s in {timeout_s for _, timeout_s in models.values()}:
             names = [name for name, (_, allowed) in models.items() if allowed == timeout_s]
             architectures = [models[name][0] for name in names]
-            outcomes = spread(partial(_inspect, look), architectures, n_workers, timeout_s, BOUND)
+            outcomes = spread(work, architectures, n_workers, timeout_s, BOUND)
             for number, outcome in outcomes:
                 has_failed = isinstance(outcome, Failure)
                 by_name[names[number]] = {"failure": outcome.reason} if has_failed else outcome

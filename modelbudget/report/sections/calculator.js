@@ -334,7 +334,17 @@
     history.replaceState(null, "", isRefused ? HOME : written());
   }
 
-  // -- Whether the model fits a device.
+  // -- Whether the model fits a device, and what helps most.
+
+  const CHANGES = [
+    ["twice the devices", ({ [DEVICES]: n }) => ({ [DEVICES]: 2 * n })],
+    ["half the batch", ({ batch }) => (batch > 1 ? { batch: Math.floor(batch / 2) } : null)],
+    ["half the length", ({ length }) => (length > 1 ? { length: Math.floor(length / 2) } : null)],
+    ["bfloat16", ({ dtype }) => (dtype === "float32" ? { dtype: "bfloat16" } : null)],
+    ["FlashAttention", ({ dtype, attention_kernel: kernel }) => (dtype !== "float32" && kernel === "math" ? { attention_kernel: "flash" } : null)],
+    ["full activation checkpointing", ({ recompute }) => (recompute === "none" ? { recompute: "full" } : null)],
+    ["one KV head for four heads (GQA)", ({ n_head: heads, n_kv_head: kv }) => (kv === heads && heads % 4 === 0 ? { n_kv_head: heads / 4 } : null)],
+  ];
 
   // What is live from step to step, or from token to token.
   const KEPT = {
@@ -347,6 +357,36 @@
   const MOST_DEVICES = 2 ** 19;
   const SHARED = [1, 2, 4, 8, 16]; // devices that share a layer, or that have a stage each
   const N_LAYOUTS = 3;
+  const WORTH = 0.01; // the smallest share of the need that is offered as a saving
+
+  // Why a quantity has no formula: the single changes with which it has one.
+  function lacking(state, quantity) {
+    const values = valuesOf(state);
+    const changes = [...choices].flatMap(([name, all]) => all.map((value) => [name, value]));
+    for (const name of data.meshes) if (values[name] > 1) changes.push([name, 1]);
+    const enough = changes
+      .filter(([name, value]) => value !== values[name] && !isAlone(name, values))
+      .filter(([name, value]) => compute(withChange(state, { [name]: value })).whole(quantity) !== undefined)
+      .map(([name, value]) => `${name}: ${value}`);
+    const command = `modelbudget ${state.model} predicts or measures it`;
+    return enough.length === 0 ? command : `it has one with ${enough.join(" or with ")}; ${command}`;
+  }
+
+  // The changes that save most, first those with which the model fits.
+  function showSavings(place, state, quantity, ours, most, room) {
+    const savings = CHANGES.map(([title, of]) => [title, of(valuesOf(state))])
+      .filter(([, changed]) => changed)
+      .map(([title, changed]) => {
+        const answer = compute(withChange(state, changed));
+        const need = answer.whole(quantity) ?? ours;
+        const makesItFit = most > room && Math.max(need, answer.ofClass(quantity) ?? need) <= room;
+        return { title, saved: ours - need, makesItFit };
+      })
+      .filter(({ saved }) => saved > WORTH * ours)
+      .sort((a, b) => b.makesItFit - a.makesItFit || b.saved - a.saved);
+    const items = savings.slice(0, 3).map(({ title, saved, makesItFit }) => element("li", `${title}: ${short(saved)} less (${exact(saved)} bytes)${makesItFit ? ", and it fits" : ""}`));
+    if (items.length > 0) place.append(element("p", "What helps most, each alone, with our modules:"), story.made("ol", {}, ...items));
+  }
 
   // Settings of a layout: FSDP2 of data-parallel devices; stages, of which it knows no shards, are replicated.
   function layout(values, data_parallel, tensor_parallel, pipeline_parallel, recompute) {
@@ -446,7 +486,7 @@
     const ours = whole(quantity);
     const among = n === 1 ? "" : isTraining ? ` on each of ${exact(n)} devices` : " on one device";
     if (ours === undefined) {
-      place.append(element("p", `The page has no formula for the peak with these settings together; modelbudget ${chosen.model} predicts or measures it.`));
+      place.append(element("p", `The page has no formula for the peak with these settings together; ${lacking(state, quantity)}.`));
       return;
     }
     const theirs = ofClass(quantity);
@@ -464,6 +504,7 @@
     showBar(place, whole, quantity, most, room, name);
     if (theirs === undefined && kind) place.append(element("p", `The run settings of ${kind} in transformers are not known for this model; it may need more.`));
     if (most > room && isTraining) showLayouts(place, state, room);
+    showSavings(place, state, quantity, ours, most, room);
   }
 
   // -- A config.json, pasted or dropped.

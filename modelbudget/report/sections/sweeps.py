@@ -23,7 +23,7 @@ from modelbudget.report.verdict import sentence
 from modelbudget.report.zoo_tables import zoo_section
 from modelbudget.sweeps.quantity_names import OF_RUN
 
-PRINTED = "module_trees/modules.json"
+PRINTED, WALKTHROUGHS = "module_trees/modules.json", "module_trees/walkthroughs.json"
 MOST_FAILED = 50
 
 
@@ -49,7 +49,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
     If torch's print of every point is there, the page shows all of them step by step, and otherwise
     one example. `shown` has the groups of components of earlier tables.
     """
-    printed = page.results.parts.get(PRINTED, {})
+    printed, walkthroughs = (page.results.parts.get(file, {}) for file in (PRINTED, WALKTHROUGHS))
     verdict, totals, whose = (page.verdicts[sweep.name], _largest(sweep), _whose(sweep))
     act, specs = page.drawn.get(sweep.name), sweep.charts()
     drawn = [
@@ -76,7 +76,7 @@ def _measured(page: Page, sweep: SweepResult, shown: set[str]) -> dict:
         "answer": (zoo or solved or {}).get("answer")
         or (_answer(sweep, drawn) if drawn else agreed),
         "measured": set(verdict.models) != {"not measured"},
-        "steps": steps(sweep, totals, printed) if step_by_step else None,
+        "steps": steps(sweep, totals, printed, walkthroughs) if step_by_step else None,
         "implementations": implementations_section(sweep),
         "fits": fits_section(sweep),
         "layouts": layouts_section(sweep.layouts, accelerators(ACCELERATORS)),
