@@ -373,7 +373,7 @@ def test_every_digit_and_every_reason_is_pythons(only_tab, bases, with_peaks):
     assert activations >= examples(100)
     assert peaks >= examples(80)
     assert served >= asked / 2  # of models that a reader has changed in several fields
-    assert all(meshes[of] for of in ((0, "none", True), (0, "gpipe", False), (0, "1f1b", False)))
+    assert all(meshes[of] for of in ((0, "none", True), (0, "gpipe", False)))
     assert {zero for (zero, *_), n in meshes.items() if n} == {0, 1, 2, 3}
     assert only_tab.messages == []
 
@@ -559,11 +559,11 @@ def test_controls_come_from_the_record(catalogue, static_parts):
     section = static_parts(catalogue)
     assert [field["name"] for field in section["fields"]] == [
         "batch", "length", "dtype", "attention_kernel", "recompute", "data_parallel", "zero",
-        "tensor_parallel", "sequence_parallel", "pipeline_parallel", "pipeline_schedule",
-        "n_microbatch", "pipeline_rank", *Decoder.numeric(),
+        "tensor_parallel", "sequence_parallel", "pipeline_parallel", "n_microbatch",
+        "pipeline_rank", *Decoder.numeric(),
     ]  # fmt: skip
     choices = {one["name"]: one["choices"] for one in section["fields"] if "choices" in one}
-    assert choices == OPTIONS
+    assert choices | {"pipeline_schedule": ["gpipe"]} == OPTIONS
 
 
 def test_functions_of_the_page_call_what_it_has(catalogue, static_parts):
@@ -962,6 +962,7 @@ def test_inference_is_of_one_device_with_all_of_its_parameters(at, model):
 
 
 SHARED = (1, 2, 4, 8, 16)
+OF_SEVERAL = [name for name in CHOICES.of_several if name in CHOICES.controls]
 
 
 def _choice(name: str, text: str):
@@ -971,11 +972,11 @@ def _choice(name: str, text: str):
 def test_devices_share_a_model_in_three_ways_at_once(at, bases):
     settings = {"dtype": "float32", "attention_kernel": "math"}
     tab = at(f"#what-if?model=gpt-2-355m&{urlencode(settings)}")
-    for name in CHOICES.of_several:
+    for name in OF_SEVERAL:
         assert not tab.is_visible(f"[aria-label='{name}']"), name
     tab.fill("[aria-label='data_parallel']", "2")
     tab.fill("[aria-label='pipeline_parallel']", "4")
-    for name in CHOICES.of_several:
+    for name in OF_SEVERAL:
         assert tab.is_visible(f"[aria-label='{name}']") == (name != "sequence_parallel"), name
     assert "has no formula for the peak" in tab.inner_text("#fit-answer")
     tab.select_option("[aria-label='zero']", "0")
