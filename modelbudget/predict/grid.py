@@ -7,7 +7,7 @@ that combination. Thus a grid of a hundred million rows is checked and written.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -186,16 +186,16 @@ class Grid:
         """
         noted: tuple[str, ...] = ()
         while True:
-            lengths = [len(self.axes[axis]) for axis in noted]
-            if math.prod(lengths) > MAX_POINTS:
+            combinations = math.prod(len(self.axes[axis]) for axis in noted)
+            if combinations > MAX_POINTS:
                 raise ValueError(
-                    f"{name}: depends on {', '.join(noted)}, {math.prod(lengths):,} combinations; "
+                    f"{name}: depends on {', '.join(noted)}, {combinations:,} combinations; "
                     f"at most {MAX_POINTS:,} are allowed"
                 )
             read: set[str] = set()
             outcomes = []
-            for place in itertools.product(*map(range, lengths)):
-                outcomes.append(self._outcome(function, dict(zip(noted, place, strict=True)), read))
+            for place in self._places(noted):
+                outcomes.append(self._outcome(function, place, read))
                 if not read <= set(noted):
                     break
             else:
@@ -219,6 +219,11 @@ class Grid:
             return _NOTHING, ()
         except ValueError as error:
             return _NOTHING, tuple(str(error).splitlines())
+
+    def _places(self, axes: Collection[str]) -> Iterator[dict[str, int]]:
+        """Yield the combinations of some axes, by index; the last axis varies fastest."""
+        for place in itertools.product(*(range(len(self.axes[axis])) for axis in axes)):
+            yield dict(zip(axes, place, strict=True))
 
     def _index(self, place: dict, axes: tuple[str, ...]):
         """Return the index of a combination, or of each row's combination."""
@@ -245,10 +250,9 @@ class Grid:
 
     def first(self) -> dict[str, int | str] | None:
         """Return every field in the first row that no constraint drops, if there is one."""
-        for chunk in self.allowed():
-            values = self.values(chunk)
-            return {n: v[0] if isinstance(v, pl.Series) else v for n, v in values.items()}
-        return None
+        chunk = next(self.allowed(), None)
+        values = self.values(chunk) if chunk else {}
+        return {n: v[0] if isinstance(v, pl.Series) else v for n, v in values.items()} or None
 
     def varying(self) -> list[str]:
         """Return the fields that vary between rows."""
@@ -285,15 +289,13 @@ class Grid:
         # The axes of categorical fields have one value in a chunk.
         constant = {axis for name in self.categories for axis in self.fields[name].axes}
         order = sorted(self.axes, key=lambda axis: axis not in constant)
-        n_constant = len(constant)
-        steps: list[list[CellMistakes]] = [[] for _ in range(n_constant, len(order) + 1)]
+        steps: list[list[CellMistakes]] = [[] for _ in range(len(constant), len(order) + 1)]
         for check in checks:
             n_needed = max((order.index(axis) + 1 for axis in check.axes), default=0)
-            steps[max(n_needed - n_constant, 0)].append(check)
-        for place in itertools.product(*(range(len(self.axes[n])) for n in order[:n_constant])):
-            first = Chunk(dict(zip(order, place, strict=False)), 1)
-            check = self._passing(first, steps[0], keeps)
-            yield from filled(self._joined(check, order[n_constant:], steps[1:], keeps))
+            steps[max(n_needed - len(constant), 0)].append(check)
+        for place in self._places(order[: len(constant)]):
+            check = self._passing(Chunk({**place}, 1), steps[0], keeps)
+            yield from filled(self._joined(check, order[len(constant) :], steps[1:], keeps))
 
     def _joined(
         self, chunk: Chunk, axes: list[str], steps: list[list[CellMistakes]], keeps: Keeps
@@ -333,7 +335,10 @@ class Grid:
                 for check in stage:
                     index = self._index(chunk.place, check.axes)
                     number = np.broadcast_to(check.numbers[index], chunk.rows)
-                    for k, first, times in self._counted(number, is_left, chunk):
+                    table = pl.DataFrame({"number": number}).with_columns(row=self.numbers(chunk))
+                    rejected = table.filter(is_left & (number > 0)).group_by("number")
+                    counts = rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number")
+                    for k, first, times in counts.rows():
                         lines = check.mistakes[k - 1]
                         for line in lines if lines != _DROPPED else ():
                             before = by_line.get(line, (first, 0))
@@ -343,12 +348,6 @@ class Grid:
         for line, (first, times) in sorted(by_line.items(), key=lambda item: item[1][0]):
             mistakes.add(line, where(self.settings(first)), times)
         return not by_line
-
-    def _counted(self, number: np.ndarray, is_left: np.ndarray, chunk: Chunk) -> list[tuple]:
-        """Return for each index but 0 in the remaining rows its first row and its count."""
-        table = pl.DataFrame({"number": number}).with_columns(row=self.numbers(chunk))
-        rejected = table.filter(is_left & (number > 0)).group_by("number")
-        return rejected.agg(first=pl.col("row").min(), times=pl.len()).sort("number").rows()
 
     def numbers(self, chunk: Chunk):
         """Return the index of each row of a chunk in the order of the sweep file."""
@@ -371,15 +370,20 @@ class Grid:
         return {quantity: formula(self.base.family, quantity, a, r) for quantity in quantities}
 
     def bounds(self) -> Iterator[dict[str, int | str | tuple[int, int]]]:
-        """Yield all fields for each choice of categorical fields; varying numbers as bounds."""
+        """Yield all fields for each choice of categories in rows; varying numbers as bounds."""
         numbers, categories = {}, {}
         for name, cells in self.fields.items():
             if name in self.categories:
-                categories[name] = [value for value in set(cells.values) if value is not _NOTHING]
+                categories[name] = cells
             elif len(cells.values) > 1:
                 column = self._columns[name]
                 numbers[name] = int(column.min()), int(column.max())
             else:
                 numbers[name] = _as_number(cells.values[0])
-        for chosen in itertools.product(*categories.values()):
-            yield numbers | dict(zip(categories, chosen, strict=True))
+        choices = dict.fromkeys(
+            tuple(cells.values[self._index(place, cells.axes)] for cells in categories.values())
+            for place in self._places({n: 0 for cells in categories.values() for n in cells.axes})
+        )
+        for chosen in choices:
+            if _NOTHING not in chosen:
+                yield numbers | dict(zip(categories, chosen, strict=True))

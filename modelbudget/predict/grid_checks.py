@@ -32,8 +32,7 @@ def check_totals_of_grid(grid: Grid, mistakes: Mistakes) -> None:
 
 def _formulas_with_totals(grid: Grid, namespace, values: dict) -> Iterator[tuple]:
     """Yield each quantity that `expand.check_totals` compares with the largest integer."""
-    quantities = ["parameter_bytes", *grid.sweep.measure.quantities]
-    formulas = grid.formulas(namespace, values, quantities)
+    formulas = grid.formulas(namespace, values, ["parameter_bytes", *grid.sweep.measure.quantities])
     return ((quantity, *formula) for quantity, formula in formulas.items())
 
 
@@ -53,8 +52,7 @@ def _add_overflows(grid: Grid, mistakes: Mistakes) -> None:
             size = polars_columns.series(1.0 * of_model(quantity, terms) * holds, chunk.rows)
             surely = surely | (size > MAX_COUNT * (1 + NEARLY))
             close = close | (size > MAX_COUNT * (1 - NEARLY))
-        rows = grid.numbers(chunk)
-        table = pl.DataFrame({"surely": surely, "close": close}).with_columns(row=rows)
+        table = pl.DataFrame({"surely": surely, "close": close, "row": grid.numbers(chunk)})
         table = table.filter(close)
         past = table.filter("surely")["row"].to_list()
         past += [row for row in table.filter(~pl.col("surely"))["row"] if _errors_at(grid, row)]

@@ -22,8 +22,7 @@ class Chunk(NamedTuple):
         """Return at most `rows` rows from one on."""
         if start == 0 and rows >= self.rows:
             return self
-        n_rows = min(rows, self.rows - start)
-        return self._of(n_rows, lambda index: index[start : start + rows])
+        return self._of(min(rows, self.rows - start), lambda index: index[start : start + rows])
 
     def times(self, axis: str, size: int) -> "Chunk":
         """Return each row with each of the `size` indices of another axis, which varies fastest."""
@@ -54,9 +53,8 @@ def filled(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
 
 
 def _together(chunks: list[Chunk]) -> Chunk:
-    first, *_ = chunks
-    place: dict[str, int | np.ndarray] = {}
-    for name, index in first.place.items():
-        parts = [chunk.place[name] for chunk in chunks]
-        place[name] = index if isinstance(index, int) else np.concatenate(parts)
+    place = {
+        n: v if isinstance(v, int) else np.concatenate([chunk.place[n] for chunk in chunks])
+        for n, v in chunks[0].place.items()
+    }
     return Chunk(place, sum(chunk.rows for chunk in chunks))

@@ -1,15 +1,17 @@
 """Predictions of large grids without measurement: totals in a stream of rows, and their summary."""
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
 from modelbudget.architecture.evaluators import intervals
 from modelbudget.architecture.terms import Terms, of_model
+from modelbudget.common.number_format import counted
 from modelbudget.components.groups import GROUPS, group_of
 from modelbudget.predict import by_regime, grid_columns
 from modelbudget.predict.formula import formula
@@ -58,22 +60,22 @@ def with_grids(checked: CheckedSweep) -> Predicted:
     grids = list(_grids(checked, mistakes))
     mistakes.raise_if_any()
     combinations = sum(grid.combinations for grid in grids)
+    of_all = counted(combinations, "point")
     if combinations > MAX_PREDICTIONS:
-        mistakes.add(f"grid: {combinations:,} points; at most {MAX_PREDICTIONS:,} are allowed")
+        mistakes.add(f"grid: {of_all}; at most {MAX_PREDICTIONS:,} are allowed")
         mistakes.raise_if_any()
     grids = [grid for grid in grids if grid.check(mistakes) and grid.first() is not None]
     for grid in grids:
         check_totals_of_grid(grid, mistakes)
         check_classes_of_grid(grid, checked.sweep.measure.quantities, mistakes)
     if not grids and not mistakes.points:
-        mistakes.add(f"constraints: drop all {combinations:,} points; nothing is left to predict")
+        mistakes.add(f"constraints: drop all {of_all}; nothing is left to predict")
     mistakes.raise_if_any()
     return Predicted(*checked.about, grids, combinations)
 
 
 def _grids(checked: CheckedSweep, mistakes: Mistakes) -> Iterator[Grid]:
-    names: list[Any] = checked.sweep.axes().get("base", [checked.sweep.base])
-    for name in names:
+    for name in map(str, checked.sweep.axes().get("base", [checked.sweep.base])):
         base = checked.bases[name]
         if not base.family.has_formula:
             mistakes.add(f"base = {name!r}: {base.family.name()} has no formula to predict from")
@@ -121,8 +123,7 @@ def frames(predicted: Predicted, threads: int) -> Iterator[pl.DataFrame]:
 def rows_of(grid: Grid, groups: list[str], chunk: Chunk) -> pl.DataFrame:
     """Return base, axes and predictions in the rows of a chunk."""
     values, wanted, formulas = grid.values(chunk), grid.sweep.measure.quantities, {}
-    of_row = grid.formulas(grid_columns.namespace, values, wanted)
-    for quantity, (terms, holds) in of_row.items():
+    for quantity, (terms, holds) in grid.formulas(grid_columns.namespace, values, wanted).items():
         formulas[quantity] = of_model(quantity, terms), holds
         if quantity == "parameters":
             sums = by_group(terms)
@@ -138,10 +139,9 @@ def rows_of(grid: Grid, groups: list[str], chunk: Chunk) -> pl.DataFrame:
 
 def by_group(terms: Terms) -> dict:
     """Add up the terms of each group of components."""
-    sums: dict = {}
+    sums: dict = defaultdict(int)
     for component, term in terms.items():
-        group = group_of(component)
-        sums[group] = sums.get(group, 0) + term.total
+        sums[group_of(component)] += term.total
     return sums
 
 

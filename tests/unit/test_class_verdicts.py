@@ -216,7 +216,9 @@ def test_a_grid_that_is_only_predicted_names_a_class_where_it_was_compared(
     path = tmp_path / "grid.yaml"
     path.write_text(GRID.replace("QUANTITY", quantity).replace("BATCH", batch))
     if why is None:
-        assert predicted(read(path, catalogue)).combinations == 8
+        of_grid = predicted(read(path, catalogue))
+        assert of_grid.combinations == 8
+        assert sum(1 for grid in of_grid.grids for _ in grid.bounds()) == 2  # of implementations
         return
     with pytest.raises(InputError) as error:
         predicted(read(path, catalogue))

@@ -7,7 +7,7 @@ import pytest
 import vl_convert
 import yaml
 from helpers.tiers import examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import modelbudget as mb
@@ -136,6 +136,11 @@ def comparable(rows) -> list[str]:
     )
 
 
+NONE_LEFT = {"base": "gpt-2-124m", "grid": {"n_vocab": [1]}, "derive": {}}
+NONE_LEFT |= {"constraints": ["n_layer > 12"], "measure": {"quantities": ["parameters"]}}
+
+
+@example(NONE_LEFT, 4)  # one point, and not `1 points`
 @given(sweeps(), st.sampled_from([4, 64, 2**17]))
 @settings(max_examples=examples(100), suppress_health_check=list(HealthCheck))
 def test_the_same_as_point_by_point(tmp_path, catalogue, monkeypatch, sweep, chunk):
