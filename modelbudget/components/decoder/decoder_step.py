@@ -21,7 +21,6 @@ from modelbudget.architecture.run_values import (
     of_states,
     own_tokens,
     reduced_number,
-    replicas,
     stored,
     tokens,
 )
@@ -85,7 +84,7 @@ def gathered_together(
         token = token * pipeline_stage.is_first(r)
     summed = tensor_parallel.summed_in_rest(a, r, token)
     outside = [tensor for tensors in _tensors_of_ends(a, r) for tensor in tensors]
-    rest = fsdp_timelines.group(r, outside, replicas(r), bytes_of(r.dtype), summed)
+    rest = fsdp_timelines.group(r, outside, summed)
     return _layer_gathered(a, r, in_backward), rest
 
 
@@ -94,7 +93,7 @@ def _layer_gathered(a: Fields, r: Run, in_backward) -> fsdp_timelines.Group:
     size, tensors = bytes_of(r.dtype), layer.tensors(a, group)
     of_norm = size * int(a.norm_placement in BEFORE) * a.norm_scale * a.d_model
     summed, is_kept = tensor_parallel.summed_in_layer(a, r, of_norm, in_backward)
-    return fsdp_timelines.group(r, tensors, replicas(r), size, summed, is_kept)
+    return fsdp_timelines.group(r, tensors, summed, is_kept)
 
 
 def ends_of_shards(a: Fields, r: Run) -> fsdp_timelines.Ends:

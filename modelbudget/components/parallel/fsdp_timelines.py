@@ -16,9 +16,15 @@ from typing import Any, NamedTuple
 
 from modelbudget.architecture.arithmetic import largest, positive
 from modelbudget.architecture.formula_arguments import Run
-from modelbudget.architecture.run_values import bytes_of, reduced_number, stays_gathered, stored
+from modelbudget.architecture.run_values import (
+    bytes_of,
+    reduced_number,
+    replicas,
+    stays_gathered,
+    stored,
+)
 from modelbudget.components.parallel.shards import with_padding
-from modelbudget.memory.parameter_tensors import Tensor, last_of, neighbours
+from modelbudget.memory.parameter_tensors import Tensor, last_of
 from modelbudget.memory.timeline import (
     Allocation,
     Model,
@@ -33,70 +39,43 @@ from modelbudget.memory.timeline import (
 class Group(NamedTuple):
     """Bytes of the parameters that are gathered together.
 
-    `gathered`: of all parameters, with the padding of their shards; `buffer`: of what all devices
-    send; `cast`: of this device's shard in the run's dtype, if it has another; `gradients`: of all
-    parameters; `reduced`: of the input of a reduce-scatter; `output`: of its output; `divided`: of
-    a copy of the gradients, where no other device has the parameters; `shard`: of this device's
-    gradients, if they have another dtype than the output; `last`: of the last parameter's gradient,
-    which `foreach_reduce` still holds when it has been copied. `copied`: the timeline by which
-    parameters are copied from the buffer; `summed`: that by which devices that compute one model
-    together bring gradients to the placement of their parameters (`_get_grad_inner_tensor`), while
-    the gathered parameters are there.
+    `gathered`: of all parameters, with the padding of their shards, and of the buffer that they are
+    copied from; `cast`: of this device's shard in the run's dtype, if it has another; `gradients`:
+    of all parameters; `reduced`: of the input of a reduce-scatter; `output`: of its output;
+    `shard`: of this device's gradients, if they have another dtype than the output; `last`: of the
+    last parameter's gradient, which `foreach_reduce` still holds when it has been copied. `summed`:
+    the timeline by which devices that compute one model together bring gradients to the placement
+    of their parameters (`_get_grad_inner_tensor`), while the gathered parameters are there.
     """
 
     gathered: Any
-    buffer: Any
     cast: Any
-    copied: Timeline
     gradients: Any
     reduced: Any
     output: Any
-    divided: Any
     shard: Any
     last: Any
     summed: Timeline
 
 
-def group(r: Run, tensors: list[Tensor], n, gradient, summed: Timeline, other_gradients=0) -> Group:
+def group(r: Run, tensors: list[Tensor], summed: Timeline, other_gradients=0) -> Group:
     """Return the group of some parameter tensors, all of which get a gradient.
 
-    `n`: devices that have shards of them; `gradient`: bytes of a number of a gradient that is not
-    reduced; `other_gradients`: of gradients that `summed` leaves besides those of the parameters.
+    `other_gradients`: of gradients that `summed` leaves besides those of the parameters.
     """
-    size, kept, reduced = bytes_of(r.dtype), bytes_of(stored(r).dtype), reduced_number(r)
-    several = positive(n - 1)
+    n, size, kept = replicas(r), bytes_of(r.dtype), bytes_of(stored(r).dtype)
+    reduced = reduced_number(r)
     numbers = sum(tensor.is_there * with_padding(r, tensor) for tensor in tensors)
-    gradients = gradient * sum(tensor.is_there * tensor.numbers for tensor in tensors)
-    gathered = n * size * numbers
     return Group(
-        gathered,
-        several * gathered,
-        several * int(size != kept) * size * numbers,
-        [*_copied_alone(r, tensors, 1 - several), Allocation("copied", several * gathered)],
-        gradients + other_gradients,
+        n * size * numbers,
+        int(size != kept) * size * numbers,
+        size * sum(tensor.is_there * tensor.numbers for tensor in tensors) + other_gradients,
         n * reduced * numbers,
         reduced * numbers,
-        (1 - several) * reduced * numbers,
         int(reduced != kept) * kept * numbers,
-        several * gradient * last_of(tensors),
+        size * last_of(tensors),
         summed,
     )
-
-
-def _copied_alone(r: Run, tensors: list[Tensor], is_alone) -> Timeline:
-    """Return the timeline by which a device copies parameters that no other one has.
-
-    One after the other; the cast of one is there until that of the next has been made.
-    """
-    size = bytes_of(r.dtype)
-    of_cast = int(size != bytes_of(stored(r).dtype)) * size
-    timeline = []
-    for tensor in neighbours(tensors):
-        cast = Allocation("cast of a parameter", of_cast * tensor.numbers, of_cast * tensor.before)
-        copied = Allocation("copy of a parameter", size * tensor.numbers)
-        timeline += times(tensor.is_there, [cast, copied])
-    timeline.append(Allocation("last cast", 0, of_cast * last_of(tensors)))
-    return times(is_alone, timeline)
 
 
 class Ends(NamedTuple):
@@ -145,25 +124,25 @@ def forward_backward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run
 def _forward(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, start, full) -> list:
     """Return live bytes in forward; `full`: at its end, what is gathered of the rest included."""
     (passes,) = model.layers
-    saves, buffer = r.recompute != "full", layer.buffer
-    embedded = start + rest.gathered + rest.buffer
+    saves = r.recompute != "full"
+    embedded = start + 2 * rest.gathered
     levels = [peak_during(embedded, ends.embedding)]
     embedded = embedded + change(ends.embedding)
     levels.append(peak_during(embedded, copied_in_forward(layer, rest)))
-    last = full + buffer  # which is freed before the loss
+    last = full + layer.gathered  # the buffer, which is freed before the loss
     of_chunks, of_loss, *of_head = model.forward_end
     levels += [full + of_chunks, full + of_loss, last + ends.logits]
     levels += [last + more for more in of_head]
     before_last = full - model.saved_after_layers - saves * change(passes.forward)
     before_last = before_last - stays_gathered(r) * layer.gathered
-    levels.append(peak_during(before_last + buffer, copied_in_forward(layer, layer)))
-    return levels + saves * [peak_during(before_last + layer.gathered + buffer, passes.forward)]
+    levels.append(peak_during(before_last + layer.gathered, copied_in_forward(layer, layer)))
+    return levels + saves * [peak_during(before_last + 2 * layer.gathered, passes.forward)]
 
 
 def copied_in_forward(layer: Group, before: Group) -> Timeline:
     """Return how the parameters of a layer are gathered, where the last buffer before is there."""
-    copied = [Allocation("buffer", layer.buffer), *layer.copied]
-    return [*copied, Allocation("buffer before", 0, before.buffer)]
+    copied = Allocation("copied", layer.gathered, before.gathered)
+    return [Allocation("buffer", layer.gathered), copied]
 
 
 def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: Ends, r: Run, saved):
@@ -174,7 +153,7 @@ def forward_of_layers_is_lower(model: Model, layer: Group, rest: Group, ends: En
     backward begins and not before.
     """
     (of_layer,) = model.layers
-    gathered = rest.gathered + model.n_layer * layer.gathered + layer.buffer
+    gathered = rest.gathered + (model.n_layer + 1) * layer.gathered
     forward = peak_during(gathered - model.saved_after_layers, of_layer.forward)
     return 1 - positive(forward - forward_backward(model, layer, rest, ends, r, -saved, 0))
 
@@ -184,7 +163,7 @@ def _layer_backward(layer: Group, backward: Timeline, is_first, is_last, stays) 
 
     Each layer has gathered the one before ahead, and the head the last one.
     """
-    timeline = [*layer.copied, Allocation("buffer copied", 0, layer.buffer)]
+    timeline = [Allocation("copied", layer.gathered, layer.gathered)]
     timeline += (1 - is_first) * _gathered("layer before", layer)
     inputs = (1 - is_last) * layer.reduced
     return [*times(1 - stays, timeline), *backward, *reduced(layer, inputs)]
@@ -194,7 +173,7 @@ def _gathered(name: str, group: Group) -> Timeline:
     """Return the timeline of an all-gather, from this device's shard to the buffer of all."""
     return [
         Allocation(f"{name}: cast of the shard", group.cast),
-        Allocation(f"{name}: gathered", group.buffer, group.cast),
+        Allocation(f"{name}: gathered", group.gathered, group.cast),
     ]
 
 
@@ -208,7 +187,6 @@ def reduced(group: Group, freed) -> Timeline:
         Allocation("parameters", 0, group.gathered + freed),
         Allocation("reduce-scatter input", group.reduced, group.gradients - group.last),
         Allocation("reduce-scatter output", group.output),
-        Allocation("divided gradients", group.divided, group.divided),
         Allocation("shard of the gradients", group.shard, positive(group.shard) * group.output),
         Allocation("last gradient", 0, group.last),
     ]

@@ -43,10 +43,10 @@ def peak(sharded: ShardedStage, r: Run, start, gradients):
     stage, layer, rest = sharded.stage, sharded.layer, sharded.rest
     gathered = start + rest.gathered + stage.n_layer * layer.gathered
     levels = passes(stage, r, gathered, gradients)
-    levels += live_bytes(start + rest.gathered + rest.buffer, sharded.embedding)
+    levels += live_bytes(start + 2 * rest.gathered, sharded.embedding)
     levels.append(peak_during(levels[-1], copied_in_forward(layer, rest)))
     # The first microbatch's forward pass: the buffer of a layer is there, too.
-    first = gathered + stage.waiting + layer.buffer
+    first = gathered + stage.waiting + layer.gathered
     levels += [first + more for more in stage.forward]
     before_last = first + sharded.before_last - layer.gathered
     levels.append(peak_during(before_last, copied_in_forward(layer, layer)))
@@ -61,7 +61,7 @@ def forward_of_layers_is_lower(sharded: ShardedStage, r: Run, forward: Timeline,
     It saves nothing, and so needs less than `forward`, one that saves all; 0 where it may not.
     """
     stage, layer = sharded.stage, sharded.layer
-    gathered = sharded.rest.gathered + stage.n_layer * layer.gathered + layer.buffer
+    gathered = sharded.rest.gathered + (stage.n_layer + 1) * layer.gathered
     most = largest(*live_bytes(gathered + stage.waiting + sharded.before_last, forward))
     return 1 - positive(most - peak(sharded, r, 0, gradients))
 
