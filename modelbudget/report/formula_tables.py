@@ -46,13 +46,12 @@ def component_table(
     by_component = {
         row["component"]: row for row in comparison.filter(quantity="parameters").to_dicts()
     }
+    if not by_component:
+        return None
     known = any(row["prediction"] == FORMULA for row in by_component.values())
     terms = formulas(point) if known else {}
-    order = [name for name in terms if name in by_component]
-    order += [name for name in by_component if name not in terms]
+    order = [name for name in dict.fromkeys([*terms, *by_component]) if name in by_component]
     rows = [by_component[name] for name in sorted(order, key=sort_key)]
-    if not rows:
-        return None
     totals = {side: sum(row[side] or 0 for row in rows) for side in ("predicted", "measured")}
     values, whole = point if with_numbers else None, totals["measured"]
     shown = [

@@ -14,9 +14,9 @@ EQUAL = 1e-6
 
 def implementations_section(sweep: SweepResult) -> dict | None:
     """Return models by implementation and ratios by quantity, and reasons of missing values."""
-    table = _table(sweep)
-    if table is None:
+    if sweep.classes is None:
         return None
+    table = _table(sweep, sweep.classes)
     traced = table.drop_nulls("reference")
     refused = table.drop_nulls("refusal").group_by("class", "refusal", maintain_order=True)
     missing = refused.agg(
@@ -64,8 +64,8 @@ def class_values(sweeps: list[SweepResult]) -> dict | None:
 
     Values are sums over components, or phases of a peak. None if no sweep has any.
     """
-    rows = [judged(sweep.comparison).filter(_is_about_class(sweep)) for sweep in sweeps]
-    verdicts = pl.concat(rows) if rows else pl.DataFrame()
+    rows = (judged(sweep.comparison).filter(_is_about_class(sweep)) for sweep in sweeps)
+    verdicts = pl.concat([pl.DataFrame(), *rows], how="diagonal")
     if verdicts.is_empty():
         return None
     agreed = int(verdicts["agrees"].sum())
@@ -91,13 +91,9 @@ def sums_of_classes(sweeps: list[SweepResult]) -> list[dict]:
 
 
 def _all(sweeps: list[SweepResult]) -> pl.DataFrame:
-    """Return the values of all sweeps. `is_about`: those predicted under the name of the class."""
-    tables_of = [
-        table.with_columns(is_about=_is_about_class(sweep))
-        for sweep in sweeps
-        if (table := _table(sweep)) is not None
-    ]
-    return pl.concat(tables_of) if tables_of else pl.DataFrame()
+    """Return the values of all sweeps; no columns if none has classes."""
+    tables = (_table(sweep, sweep.classes) for sweep in sweeps if sweep.classes is not None)
+    return pl.concat([pl.DataFrame(), *tables], how="diagonal")
 
 
 def _is_about_class(sweep: SweepResult) -> pl.Expr:
@@ -107,7 +103,7 @@ def _is_about_class(sweep: SweepResult) -> pl.Expr:
     )
 
 
-def _table(sweep: SweepResult) -> pl.DataFrame | None:
-    if sweep.classes is None:
-        return None
-    return peaks(implementations(sweep.points, sweep.comparison, sweep.classes))
+def _table(sweep: SweepResult, classes: pl.DataFrame) -> pl.DataFrame:
+    """Return the values of a sweep. `is_about`: those predicted under the name of the class."""
+    table = peaks(implementations(sweep.points, sweep.comparison, classes))
+    return table.with_columns(is_about=_is_about_class(sweep))

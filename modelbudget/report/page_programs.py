@@ -109,41 +109,36 @@ class Programs:
         mixers = dict(categories)["mixers"]
         n_changed = 2 if mixers == "mla" else 1  # one with latent queries, one without
         n_changed *= trace is not training_peak
-        for a in chain(examples, *map(_changed, examples[:n_changed])):
-            for length, batch in _runs(a, trace):
-                run = _run(tuple((settings | {"batch": batch, "length": length}).items()))
-                numbers = dict(a) | dict(run) | _padded(a)
-                # Each field that extends a regime was tried alone: with another it is tried too.
-                holding = [
-                    (earlier, below(earlier, numbers))
-                    for earlier in regimes
-                    if earlier.holds(numbers)
-                ]
-                is_known = any(
-                    len(lower) < 2 or (id(earlier), lower) in tried for earlier, lower in holding
-                )
-                if is_known or run_mistake(a, run):
-                    continue
-                if any(earlier.holds(numbers) for earlier in without_program):
-                    continue
-                regime = trace(a, run, [*self._divided[mixers], *_divided_by_numbers(regimes)])
-                unread = _without_effect(a, trace)
-                # In an order in which regimes have the same products of conditions first.
-                regime.numbers = {
-                    name: regime.numbers[name]
-                    for name in sorted(regime.numbers, key=lambda name: (name in DIFFERING, name))
-                    if name not in unread
-                }
-                if not regime.quantities:
-                    without_program.append(regime)
-                    continue
-                wider = next((earlier for earlier in regimes if extends(earlier, regime)), None)
-                if wider is None:
-                    regimes = [earlier for earlier in regimes if not earlier.holds(numbers)] + [
-                        regime
-                    ]
-                else:
-                    tried.add((id(wider), below(wider, numbers)))
+        models = chain(examples, *map(_changed, examples[:n_changed]))
+        cases = ((model, *sizes) for model in models for sizes in _runs(model, trace))
+        for a, length, batch in cases:
+            run = _run(tuple((settings | {"batch": batch, "length": length}).items()))
+            numbers = dict(a) | dict(run) | _padded(a)
+            # Each field that extends a regime was tried alone: with another it is tried too.
+            holding = [
+                (id(other), below(other, numbers)) for other in regimes if other.holds(numbers)
+            ]
+            is_known = any(len(lower) < 2 or (key, lower) in tried for key, lower in holding)
+            if is_known or run_mistake(a, run):
+                continue
+            if any(other.holds(numbers) for other in without_program):
+                continue
+            regime = trace(a, run, [*self._divided[mixers], *_divided_by_numbers(regimes)])
+            unread = _without_effect(a, trace)
+            # In an order in which regimes have the same products of conditions first.
+            regime.numbers = {
+                name: regime.numbers[name]
+                for name in sorted(regime.numbers, key=lambda name: (name in DIFFERING, name))
+                if name not in unread
+            }
+            if not regime.quantities:
+                without_program.append(regime)
+                continue
+            wider = next((earlier for earlier in regimes if extends(earlier, regime)), None)
+            if wider is None:
+                regimes = [*(other for other in regimes if not other.holds(numbers)), regime]
+            else:
+                tried.add((id(wider), below(wider, numbers)))
         self._divided[mixers] |= dict.fromkeys(_divided_by_numbers(regimes))
         return regimes
 
@@ -240,14 +235,8 @@ def _without_effect(a: Any, trace: Trace) -> set[str]:
     parts are dense, so are the first ones.
     """
     present = {of for name in parts(a) for of in (name, component_name(name))}
-    absent, there = (
-        {
-            n
-            for name, part in all_parts().items()
-            if (name in present) == is_there
-            for n in fields_of(part).model_fields
-        }
-        for is_there in (False, True)
-    )
+    fields = {name: {*fields_of(part).model_fields} for name, part in all_parts().items()}
+    there = set().union(*(fields[name] for name in fields.keys() & present))
+    possible = set().union(*fields.values())
     of_parameters = set() if trace is training_peak else OF_PARAMETERS
-    return of_parameters | (absent - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())
+    return of_parameters | (possible - there) | ({"n_dense_layer"} if a.mlps == "mlp" else set())
