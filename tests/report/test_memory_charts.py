@@ -9,7 +9,7 @@ import vl_convert
 from helpers.results import charts_of_sweep
 
 from modelbudget.catalogue.accelerators import Accelerator
-from modelbudget.report.charts.peak import inference_parts, peak_parts
+from modelbudget.report.charts.peak import OF_INFERENCE, of_points, parts_of_inference, peak_parts
 from modelbudget.report.charts.vs_length import by_length
 
 DEVICES = [
@@ -211,7 +211,8 @@ def test_parts_of_inference_add_up_to_the_measured_peaks():
 
     models = {"a": (600, 100, 1_000, 750), "b": (900, 9, 1_000, 910), "c": (600, 100, 500, 500)}
     table = comparison([(name, {}, model(*values)) for name, values in models.items()])
-    parts = inference_parts(table)  # without c, whose peak is before its cache is whole
+    # Without c, whose peak is before its cache is whole.
+    parts = of_points(table, OF_INFERENCE, parts_of_inference)
     sums = parts.group_by("label", "phase").agg(pl.col("value").sum()).sort("label", "phase")
     assert sums.rows() == [("a", "decode", 750), ("a", "prefill", 1_000), ("b", "decode", 910),
                            ("b", "prefill", 1_000)]  # fmt: skip

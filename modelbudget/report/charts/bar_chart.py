@@ -78,16 +78,13 @@ def stacked_bars(
     models = table.unique("point", keep="first", maintain_order=True)
     y, height = lines_of(models, phases)
     margin = 0 if phases == ONE else MARGIN
-    axis: dict[str, Any] = {"labelExpr": theme.tick_labels(quantity)}
-    shown, unit = "value", UNITS[quantity]
-    if whole:
-        shown, unit = "share", f"share of the {whole}"
-        axis = {"format": "%"}
+    ticks = theme.tick_labels(quantity)
+    labels: dict[str, Any] = {"format": "%"} if whole else {"labelExpr": ticks}
     x = alt.X(
-        f"{shown}:Q",
-        title=unit,
+        "share:Q" if whole else "value:Q",
+        title=f"share of the {whole}" if whole else UNITS[quantity],
         scale=alt.Scale(domain=[0, 1]) if whole else alt.Undefined,
-        axis=alt.Axis(**axis, tickCount=5, labelFlush=True, grid=False),
+        axis=alt.Axis(**labels, tickCount=5, labelFlush=True, grid=False),
     )
     phase = {"phase": "phase"} if margin else {}
     share = {"share": "share"} if whole else {}

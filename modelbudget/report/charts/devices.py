@@ -109,10 +109,8 @@ def _by_step(parts: pl.DataFrame) -> str:
     """Compare the layouts with the same sequences in a step; of stages the one that needs most."""
     models = parts.unique("point", keep="first", maintain_order=True)
     worst = models.sort("peak", descending=True).unique("layout", keep="first", maintain_order=True)
-    texts = []
-    for (n,), of in worst.sort("sequences", descending=True).group_by(
-        "sequences", maintain_order=True
-    ):
+    in_order, texts = worst.sort("sequences", descending=True), []
+    for (n,), of in in_order.group_by("sequences", maintain_order=True):
         step, peaks = UNITS_OF_STEP[models["unit"][0]][n > 1], named_ends(of, "peak", si_bytes)
         texts.append(f"A step of {count(n)} {step} needs {peaks} on one device.")
     return " ".join(texts)

@@ -90,8 +90,8 @@ def of_sweep(tables: SweepTables) -> dict[str, theme.Layers]:
     Parts are shares of the larger peak.
     """
     charts = {}
-    for name, parts_of, title, finding, phases in KINDS if tables.is_list else ():
-        parts = parts_of(tables.comparison)
+    for name, needs, parts_of, title, finding, phases in KINDS if tables.is_list else ():
+        parts = of_points(tables.comparison, needs, parts_of)
         if not parts.is_empty():
             rows = parts.with_columns(total="worst", share=pl.col("value") / pl.col("worst"))
             text = finding(parts, tables.devices)
@@ -149,16 +149,11 @@ PREFILL_AND_DECODE = {"prefill": "prefill", "decode": "decode"}
 """Components of the peak: all tokens of the prompt at once, and one more token."""
 
 
-def inference_parts(comparison: pl.DataFrame) -> pl.DataFrame:
-    """Return one row for each point × phase × part of the phase's peak, as `peak_parts`.
+def parts_of_inference(values: Values) -> dict[str, dict[str, int]]:
+    """Return the parts of both phases, without any of a point whose cache is not whole at its peak.
 
-    `temporary` is the peak without weights and the cache of the whole prompt. Points whose peak is
-    smaller than these two are left out, and points with a missing quantity.
+    `temporary` is the peak without weights and the cache of the whole prompt.
     """
-    return of_points(comparison, OF_INFERENCE, _parts_of_inference)
-
-
-def _parts_of_inference(values: Values) -> dict[str, dict[str, int]]:
     weights, cache = (sum(values[name].values()) for name in ("parameter_bytes", "cache_bytes"))
     peaks = values["peak_inference_bytes"]
     if peaks.keys() != PREFILL_AND_DECODE.keys() or min(peaks.values()) < weights + cache:
@@ -193,8 +188,8 @@ def _shares_of_weights(table: pl.DataFrame, _: list[Accelerator]) -> str:
 
 
 KINDS = (
-    ("peak-parts", peak_parts, "Composition of peak training memory", _deciding, PHASES),
-    ("inference-parts", inference_parts, "Peak memory of inference by part", _shares_of_weights,
-     PREFILL_AND_DECODE),
+    ("peak-parts", NEEDS, _parts_of, "Composition of peak training memory", _deciding, PHASES),
+    ("inference-parts", OF_INFERENCE, parts_of_inference, "Peak memory of inference by part",
+     _shares_of_weights, PREFILL_AND_DECODE),
 )  # fmt: skip
-"""Name of a chart, function of its parts, title, function of its finding, and phases."""
+"""Name of a chart, its quantities, function of its parts, title, function of its text, phases."""

@@ -134,8 +134,8 @@ def _against_weights(rows: pl.DataFrame) -> tuple[list[alt.Chart], str]:
         else "The cache exceeds the weights at no length."
     )
     for (name,), line in rows.sort("length").group_by("series", maintain_order=True):
-        if line["value"][-1] == line["value"][-2]:
-            value = line["value"][-1]
+        *_, before, value = line["value"]
+        if value == before:
             finding += (
                 f" {name} stays at {si_bytes(value)}, {percent(value / weights_of[name])} of them."
             )
