@@ -15,7 +15,8 @@ def run(monkeypatch):
 
     def executed(name: str, folder) -> str:
         notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
-        client = NotebookClient(notebook, resources={"metadata": {"path": str(folder)}})
+        where = {"metadata": {"path": str(folder)}}
+        client = NotebookClient(notebook, resources=where, iopub_timeout=60)  # 4 s lose outputs
         client.execute()
         outputs = [one for cell in notebook.cells for one in cell.get("outputs", [])]
         shown = [str(one.get("text") or one.get("data")) for one in outputs]
