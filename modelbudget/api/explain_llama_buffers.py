@@ -1,7 +1,5 @@
 """Tensors and buffers of llama.cpp, from the .gguf file that its log describes."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable

@@ -1,11 +1,9 @@
 """The tensor for which a device had no room, by the size that torch's message has."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import compress
-from typing import NamedTuple
+from itertools import chain, compress
+from typing import Any, NamedTuple
 
 from modelbudget.api.breakdown import FORMULA
 from modelbudget.api.explained import Line, gib
@@ -38,13 +36,23 @@ def tried(reading: Reading) -> Line:
         return reading.of_itself(TRIED, "", "asked")
     if not requests:
         largest = gib(max(request.n_bytes for request in _of_context(reading.context)))
-        return reading.of_itself(TRIED, f"no tensor of the step; the largest: {largest}",
-                                 "unexplained")  # fmt: skip
+        text = f"no tensor of the step, of {_whose(reading.context)}; the largest: {largest}"
+        return reading.of_itself(TRIED, text, "unexplained")
     nearest = _nearest(reading, requests)
     others = {request.name for request in requests} - {nearest.name}
-    text = f"{nearest.name}: {gib(nearest.n_bytes)}"
+    text = f"{nearest.name}: {gib(nearest.n_bytes)}, of {_whose(reading.context)}"
     return reading.of_itself(TRIED, f"{text}; as large: {len(others)} others" if others else text,
                              "exact")  # fmt: skip
+
+
+def _whose(context: LogContext) -> str:
+    """Return whose implementation the step is of."""
+    assert context.model is not None
+    return context.model.predictions([PEAK], _settings(context)).whose
+
+
+def _settings(context: LogContext) -> dict[str, Any]:
+    return {name: of for name, of in context.chosen.items() if name in RunConfig.model_fields}
 
 
 def allocated(reading: Reading) -> Line:
@@ -86,8 +94,7 @@ def _requests(reading: Reading) -> list[Request] | None:
 def _of_context(context: LogContext) -> tuple[Request, ...]:
     """Return the tensors of the step that a user describes. Raises NoProgramError, InputError."""
     assert context.model is not None
-    run = {name: of for name, of in context.chosen.items() if name in RunConfig.model_fields}
-    predictions = context.model.predictions([PEAK], run)
+    predictions = context.model.predictions([PEAK], _settings(context))
     if predictions[PEAK].source != FORMULA:
         raise NoProgramError(f"{predictions.whose} is traced")
     return _of_step(*context.model.with_run(predictions.run))
@@ -98,19 +105,15 @@ def _of_step(a: Architecture, run: RunConfig) -> tuple[Request, ...]:
     if getattr(a, "n_layer", 0) > MOST_LAYERS:
         raise NoProgramError(f"more than {MOST_LAYERS} layers")
     step = training_step(type(a).program(), a, run, lists_allocations=True)
-    of_states = sum(step.optimizer_bytes.values())
-    return tuple(
-        request
-        for phase in PHASES
-        for request in _of_phase(
-            step.allocations.get(phase, step.allocations.get(phase.replace("second", "first"), [])),
-            of_states if phase == PHASES[2] and phase not in step.allocations else 0,
-        )
-    )
+    requests = [*chain.from_iterable(map(_of_phase, step.allocations.values()))]
+    if PHASES[2] not in step.allocations:  # the first pass again, over the optimizer's states
+        states = sum(step.optimizer_bytes.values())
+        requests += _of_phase(step.allocations[PHASES[0]], states)
+    return tuple(requests)
 
 
-def _of_phase(allocations: list[Allocation], more: int) -> Iterator[Request]:
+def _of_phase(allocations: list[Allocation], more: int = 0) -> Iterator[Request]:
     for x in allocations:
-        place = "the optimizer's step" if x.phase == "optimizer" else f"{x.component} {x.operation}"
-        name = place if x.phase == "optimizer" else f"{place}, {x.phase}"
+        is_update = x.phase == "optimizer"
+        name = "the optimizer's step" if is_update else f"{x.component} {x.operation}, {x.phase}"
         yield Request(name, x.n_bytes, x.live - x.n_bytes + more)

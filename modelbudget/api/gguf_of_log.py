@@ -1,7 +1,5 @@
 """The model and the .gguf file of a log of llama.cpp, from the metadata that it prints."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

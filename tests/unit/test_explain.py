@@ -477,6 +477,10 @@ def test_a_process_without_memory_is_answered_with_what_fits(tmp_path, command):
     path = tmp_path / "a.log"
     path.write_text(LOGS["torch, out of memory"][0])
     _, _, err = command("explain", str(path), "--model", "gpt-2-124m")
+    settings = ("--set", "batch=4", "--set", "length=1024")
+    _, out, _ = command("explain", str(path), "--model", "gpt-2-124m", *settings, "--json")
+    tried = json.loads(out)["lines"][0]["explained"]
+    assert tried == "no tensor of the step, of modelbudget; the largest: 392.6 MiB"
     asked, fits = err.splitlines()
     assert asked.startswith("not in the file: --batch … and --length …: of the step")
     assert fits == "what fits: modelbudget gpt-2-124m --fit 79.11GiB --batch N --length N"
